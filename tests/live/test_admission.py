@@ -9,30 +9,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
-from support.live_context import idle_context
-from support.live_daemon import MODEL, TENANT, scenario_file
+from support.live_context import NoRollout, idle_context, operator_actions
+from support.live_daemon import scenario_file, section
 from support.stand_in_worker import StandInWorker, infer
 from support.waiting import until_async
 
 from migrator.cluster.shared_store import SharedStore
 from migrator.control.events import Created, Ready
-from migrator.control.retraining_plans import RetrainingPlans
 from migrator.core.action import ActionKind
 from migrator.core.errors import HttpError, MigratorError, NotWrittenError
 from migrator.core.problem import Instance, Kind, Task
 from migrator.live import admission
-from migrator.live.actuation import Actuation
 from migrator.live.admission import Admission
 from migrator.live.context import Context
 from migrator.live.daemon import new_controller
 from migrator.live.labels import Labels, NotKeptError, sample_row
 from migrator.live.learning import Learning
-from migrator.live.operator_actions import REFUSAL, DrainedTenants, OperatorActions
+from migrator.live.operator_actions import REFUSAL, DrainedTenants
 from migrator.live.options import DaemonOptions, stored_tenants
 from migrator.live.recorder import LiveRecorder
 from migrator.live.repository import Repository
-from migrator.live.rollout import Rollout
 from migrator.live.stored_tenants import StoredTenants
 from migrator.serving.workers.messages import ModelSpec
 from migrator.serving.workers.pool import Workers
@@ -61,28 +57,6 @@ class Prepared(Workers):
         await self.prepare(tenant, 0)
 
 
-class NoInstructions(Actuation):
-    """Carries out nothing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def do(self, instructions: object) -> None:
-        del instructions
-
-
-class Claims(Rollout):
-    """Which tenants were claimed."""
-
-    def __init__(self) -> None:
-        self.claimed: list[str] = []
-
-    async def share(self, tenant: str, *, claim: bool = False) -> bool:
-        if claim:
-            self.claimed.append(tenant)
-        return True
-
-
 class Bench:
     """The services of a daemon around its admission."""
 
@@ -99,21 +73,16 @@ class Bench:
         self.tenants, self.router = context.tenants, context.router
         self.executor = context.executor
         self.records: Any = context.records
-        recorder, self.rollout = LiveRecorder(context), Claims()
+        recorder, self.rollout = LiveRecorder(context), NoRollout()
         self.controller = new_controller(context, recorder, lambda _: None)
         self.controller.started = True
         recorder.plans_followed = 1
         learning = Learning(context, self.rollout, recorder)
+        self.actions, actuation = operator_actions(context, self.controller, learning, recorder)
         self.admission = Admission(
-            context, self.controller, NoInstructions(), learning, self.rollout, recorder
+            context, self.controller, actuation, learning, self.rollout, recorder
         )
         stored = stored_tenants(serving.state, both)
-        retrainings = RetrainingPlans(
-            context.tenants, context.clock, context.labels, self.controller, on_instances=False
-        )
-        self.actions = OperatorActions(
-            context, self.controller, NoInstructions(), learning, retrainings, recorder
-        )
         self.repository = Repository(context, self.admission, self.actions, stored)
         self.worker = StandInWorker()
         self.router.attach("photos", self.worker, lambda _: 0.0)
@@ -227,10 +196,9 @@ async def test_another_tenant_does_not_take_the_name_of_one_whose_removal_failed
     bench: Bench,
 ) -> None:
     await bench.fails_to_go()
-    section = yaml.safe_load(TENANT.format(name="photos", model=MODEL))[0]
-    folder = str(bench.serving.state.parent)
+    folder = bench.serving.state.parent
     with pytest.raises(HttpError, match="the removal of photos failed"):
-        await bench.repository.add(section, folder)
+        await bench.repository.add(section(folder, "photos"), str(folder))
     assert await bench.repository.load("photos", None) == "photos was here already"
 
 

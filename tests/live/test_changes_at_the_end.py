@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import yaml
 from support import PYTHONPATH
 from support.faults import settled
-from support.live_daemon import TENANT, scenario_file, served
+from support.live_daemon import scenario_file, section, served
 from support.waiting import until
 
 ENDLESS = """
@@ -33,13 +32,13 @@ def test_an_import_without_end_stops_no_worker_and_ends_with_the_daemon(tmp_path
     (tmp_path / "profiles.json").write_text(json.dumps(profiles), encoding="utf-8")
     modules.mkdir()
     (modules / "endless.py").write_text(ENDLESS, encoding="utf-8")
-    (section,) = yaml.safe_load(TENANT.format(name="cameras", model="endless:Means"))
-    section["profile"] = str(tmp_path / "profiles.json")
+    profile = str(tmp_path / "profiles.json")
+    added_section = section(tmp_path, "cameras", model="endless:Means", profile=profile)
     variables = {"PYTHONPATH": f"{PYTHONPATH}:{modules}"}
     with served(path, tmp_path / "state", **variables) as daemon, ThreadPoolExecutor(1) as adding:
         settled(daemon)
         added = adding.submit(
-            httpx.post, f"{daemon.url}/admin/tenants", json={"admit": section}, timeout=60
+            httpx.post, f"{daemon.url}/admin/tenants", json={"admit": added_section}, timeout=60
         )
         until((modules / "endless.begun").exists, "its import begins")
         before = daemon.status()["pids"]

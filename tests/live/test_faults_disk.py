@@ -68,11 +68,8 @@ def test_a_daemon_starts_and_serves_on_a_full_disk_and_goes_on_once_there_is_roo
     with disk.below(home), served(path, state, LD_PRELOAD=str(disk.library)) as daemon:
         assert daemon.infer("photos", picture[0], "asked").status_code == 200
         assert daemon.feedback("photos", "asked", int(label[0])).status_code == 507
-        drained = daemon.client.post(
-            f"{daemon.url}/admin/actions", json={"action": "drain", "tenant": "photos"}
-        )
-        assert drained.status_code == 507, drained.text
-        assert "cannot be written" in drained.json()["error"]
+        status, answer = daemon.act("drain", "photos")
+        assert (status, "cannot be written" in answer["error"]) == (507, True), answer
         settled(daemon)
         disk.empty()
         until(

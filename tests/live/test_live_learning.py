@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support import PYTHONPATH
-from support.live_context import LabelTable, idle_context, idle_forkserver, tenant_in
+from support.live_context import LabelTable, NoRollout, idle_context, idle_forkserver, tenant_in
 
 from migrator.control.events import RetrainingPlanned
 from migrator.control.retraining import Phase, TenantRetraining
@@ -32,7 +32,6 @@ from migrator.live.labels import Labels, lot_of
 from migrator.live.learning import Learning
 from migrator.live.options import DaemonOptions, model_spec
 from migrator.live.recorder import LiveRecorder
-from migrator.live.rollout import Rollout
 from migrator.live.training import (
     PREPARE,
     EstimateResult,
@@ -43,7 +42,6 @@ from migrator.live.training import (
     TrainingResult,
     Trainings,
 )
-from migrator.live.versions import Version
 from migrator.serving.workers.forkserver import Forkserver
 from migrator.workload.live import read_live
 
@@ -69,14 +67,6 @@ class _Ending(Trainings):
         raise self.error
 
 
-class _NoRollout(Rollout):
-    def __init__(self) -> None:
-        pass
-
-    async def roll_out(self, version: Version) -> None:
-        raise AssertionError(f"version {version.number} was adopted")
-
-
 def learning(
     tmp_path: Path,
     tenant: TenantState,
@@ -91,7 +81,7 @@ def learning(
     context.tenants[tenant.name] = tenant
     live = context.live_tenants[tenant.name]
     context.live_tenants[tenant.name] = replace(live, weights=weights)
-    return Learning(context, _NoRollout(), LiveRecorder(context))
+    return Learning(context, NoRollout(), LiveRecorder(context))
 
 
 @pytest.mark.parametrize(
@@ -287,6 +277,26 @@ async def test_what_a_pre_training_tries_is_no_part_of_later_retrainings(
     await learning(tmp_path, tenant, trainings, "mps", gpu_thread=gpu_thread).prepare_all(print)
     # a half counts of what was measured: 34 s less 10 of the trial and 2 of each of 10 steps
     assert tenant.duration.fixed_s == pytest.approx(2.0)
+
+
+async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    trainings = _Pretended(tmp_path)
+    models, trainings.adopts = learning(tmp_path, tenant, trainings), True
+    await models.prepare(tenant)
+    plan(tenant)
+    assert "it is no better" in await models.train("photos", Instance(0, 1), {})
+    plan(tenant, 4)
+
+    async def roll_back() -> None:
+        assert await models.roll_back("photos")
+
+    trainings.during = roll_back
+    why = await models.train("photos", Instance(0, 1), {})
+    assert "version 2, which was rolled back" in why
+    assert tenant.version is not None
+    assert tenant.version.number == 1
 
 
 @pytest.mark.parametrize(("driver", "weight"), [("mps", 1.0), ("emulated", 0.5)])

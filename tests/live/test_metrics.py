@@ -45,22 +45,6 @@ def test_a_retraining_shows_its_progress_and_what_it_should_bring(run: Run) -> N
     assert run.value("migrator_retraining_running", tenant="photos") == 0
 
 
-def test_plans_and_reconfigurations(run: Run) -> None:
-    assert run.value("migrator_plans_total", outcome="taken") == 1
-    assert run.value("migrator_planner_seconds_sum") == 0.5
-    assert run.value("migrator_planner_gap_ratio") == 0.25
-    assert run.value("migrator_plans_asked_total", reason="window") == 1
-    assert run.value("migrator_plans_asked_total", reason="other") == 1
-    assert run.value("migrator_reconfigurations_total", kind="warm", outcome="done") == 1
-    assert run.value("migrator_reconfiguration_seconds_count", part="first") == 1
-    assert (
-        run.value("migrator_overhead_spent_seconds_total", seen="hidden", tenant="photos") == 0.25
-    )
-    assert (
-        run.value("migrator_overhead_spent_seconds_total", seen="visible", tenant="photos") == 0.5
-    )
-
-
 def test_instances_have_the_labels_of_dcgm_exporter(run: Run) -> None:
     assert run.value("migrator_instances", state="ready", GPU_I_PROFILE="4g.20gb") == 1
     assert run.value("migrator_instances", state="ready", GPU_I_PROFILE="1g.5gb") == 0

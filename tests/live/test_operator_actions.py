@@ -3,85 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.live_context import idle_context, idle_forkserver
+from support.live_context import NoRollout, idle_context, operator_actions
 from support.live_daemon import scenario_file
 from support.stand_in_worker import StandInWorker, infer
 from support.waiting import until_async
 
-from migrator.control.events import Create, Instruction, RetrainingPlanned
-from migrator.control.retraining import TenantRetraining
-from migrator.control.retraining_plans import RetrainingPlans
+from migrator.control.events import Create
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.core.errors import HttpError, InputError
 from migrator.core.problem import Instance, Kind, Task
-from migrator.core.profiles import Curve
-from migrator.live.actuation import Actuation
 from migrator.live.context import Context
 from migrator.live.daemon import new_controller
 from migrator.live.learning import Learning
-from migrator.live.operator_actions import DrainedTenants, OperatorActions
+from migrator.live.operator_actions import DrainedTenants
 from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
-from migrator.live.rollout import Rollout
-from migrator.live.training import Progress, TrainingJob, TrainingResult, Trainings
 from migrator.live.versions import Version
 from migrator.records.rows import ActionRecord
 from migrator.workload.live import read_live
-
-ON = Instance(4, 3, Task("photos", Kind.RETRAINING))
-
-
-class HeldTrainings(Trainings):
-    """A retraining that ends when the test says so, with a model that would be adopted."""
-
-    def __init__(self, weights: Path) -> None:
-        super().__init__(weights, idle_forkserver())
-        self.begun, self.end, self._weights = asyncio.Event(), asyncio.Event(), weights
-
-    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-        assert progress is not None
-        progress(0.5)
-        self.begun.set()
-        await self.end.wait()
-        return TrainingResult(
-            adopted=True,
-            why="better",
-            weights=self._weights,
-            accuracy_before=0.5,
-            accuracy_after=0.9,
-            new_classes=(1,),
-            samples=job.window,
-            trained=job.window,
-            curve=(0.9,) * job.settings.epochs,
-            epochs_resumed=0,
-            seconds=31.0,
-            start_s=30.0,
-        )
-
-
-class Instructions(Actuation):
-    """Instructions that are not carried out."""
-
-    def __init__(self) -> None:
-        self.given: list[Instruction] = []
-
-    def do(self, instructions: Iterable[Instruction]) -> None:
-        self.given += instructions
-
-
-class Rollouts(Rollout):
-    """Versions that reach no worker."""
-
-    def __init__(self) -> None:
-        self.versions: list[tuple[str, int]] = []
-
-    async def roll_out(self, version: Version) -> None:
-        self.versions.append((version.tenant, version.number))
 
 
 class Kept(LiveRecorder):
@@ -90,17 +34,10 @@ class Kept(LiveRecorder):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.actions: list[ActionRecord] = []
-        self.results: list[tuple[str, bool]] = []
         self.begun: list[tuple[str, int, str]] = []
 
     def action(self, row: ActionRecord) -> None:
         self.actions.append(row)
-
-    def retrained(
-        self, tenant: str, job: TenantRetraining, result: TrainingResult, version: Version | None
-    ) -> None:
-        del job, version
-        self.results.append((tenant, result.adopted))
 
     def begin_version(self, tenant: str, version: Version, words: str = "") -> None:
         self.begun.append((tenant, version.number, words))
@@ -113,19 +50,15 @@ class Bench:
         self.folder, self.weights = folder, folder / "weights"
         self.weights.write_bytes(b"weights")
         live = read_live(scenario_file(folder, "photos", "cameras"))
-        self.trainings = HeldTrainings(self.weights)
-        context = idle_context(DaemonOptions(live, folder / "state"), trainings=self.trainings)
+        context = idle_context(DaemonOptions(live, folder / "state"))
         self.context, self.clock = context, context.clock
         self.tenants, self.router, self.executor = context.tenants, context.router, context.executor
-        self.recorder, self.actuation, self.rollout = Kept(context), Instructions(), Rollouts()
+        self.recorder, self.rollout = Kept(context), NoRollout()
         controller = new_controller(context, self.recorder, lambda _: None)
         self.planning = controller.planning
-        self.learning = Learning(context, self.rollout, self.recorder)
-        retrainings = RetrainingPlans(
-            context.tenants, context.clock, context.labels, controller, on_instances=False
-        )
-        self.actions = OperatorActions(
-            context, controller, self.actuation, self.learning, retrainings, self.recorder
+        learning = Learning(context, self.rollout, self.recorder)
+        self.actions, self.actuation = operator_actions(
+            context, controller, learning, self.recorder
         )
         self.actions.restore_drained()
 
@@ -193,21 +126,6 @@ async def test_where_all_earlier_versions_are_damaged_it_fails_and_changes_nothi
     assert (await bench.act("roll-back", "photos")).outcome is Outcome.FAILED
     assert bench.rollout.versions == []
     assert versions.earlier(3) == (2, 1)
-
-
-async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(bench: Bench) -> None:
-    bench.versions("photos", 2)
-    photos = bench.tenants["photos"]
-    seconds = Curve(((1.0, 2.0), (100.0, 1.0)))
-    photos.on(RetrainingPlanned(TenantRetraining(5, seconds, 1.0, 0.9)))
-    training = asyncio.create_task(bench.learning.train("photos", ON, {}))
-    await bench.trainings.begun.wait()
-    await bench.act("roll-back", "photos")
-    bench.trainings.end.set()
-    assert "version 2, which was rolled back" in await training
-    assert photos.version is not None
-    assert (photos.version.number, photos.model.since) == (1, 0)
-    assert bench.recorder.results == [("photos", False)]
 
 
 async def test_drained_it_refuses_and_is_left_out_of_plans(bench: Bench) -> None:

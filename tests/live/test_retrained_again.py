@@ -21,7 +21,7 @@ from migrator.policies.policy import Observation
 from migrator.workload.live import read_live
 
 BOARD = board("A100-40GB")
-WINDOW_S, PER_WINDOW, HELD_OUT = 20, 6000, 0.25
+WINDOW_S, PER_WINDOW = 20, 6000
 
 
 @pytest.fixture

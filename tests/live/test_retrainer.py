@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.live_learning import MASKED, MEANS, MODEL, SETTINGS, SPOILED, UNBOUNDED, made_job
+from support.live_learning import MASKED, MEANS, MODEL, SETTINGS, UNBOUNDED, made_job
 from support.tiny_model import Tiny
 
 from migrator.core.errors import InputError
@@ -87,15 +87,6 @@ def test_the_start_of_the_process_is_no_part_of_the_training(
     assert result.training_s >= 0.5
     assert result.seconds == result.start_s + result.training_s
     assert result.training_s <= time.monotonic() - asked_s - 30.0
-
-
-def test_a_worse_model_is_refused_with_the_reason(job: TrainingJob, tmp_path: Path) -> None:
-    spoiled = replace(job, folder=tmp_path, model=SPOILED)
-    result = retrained(spoiled)
-    assert not result.adopted
-    assert result.weights is None
-    assert result.why.endswith(": refused")
-    assert not list(spoiled.folder.glob("*.safetensors"))
 
 
 def test_infinite_weights_are_refused_unless_the_model_began_with_them(

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from support import PYTHONPATH
 from support.faults import forkserver_of, said, settled, teach
-from support.live_daemon import TENANT, Served, samples, scenario_file, served
+from support.live_daemon import Served, samples, scenario_file, section, served
 from support.serving import children
 from typer.testing import CliRunner
 
@@ -26,13 +26,6 @@ from migrator.core.errors import MigratorError
 triton: Any = import_module("tritonclient.grpc")  # it has no types
 PICTURES, _ = samples(0, 4)
 ADMIN = "the-token-of-the-operators"
-
-
-def _section(folder: Path, name: str, **keys: Any) -> dict[str, Any]:
-    """A tenant's section as the scenario in the folder has others; `keys`: what is other in it."""
-    model = yaml.safe_load((folder / "small.yaml").read_text("utf-8"))["tenants"][0]["model"]
-    (section,) = yaml.safe_load(TENANT.format(name=name, model=model))
-    return {**section, **keys}
 
 
 def _file(folder: Path, section: object) -> str:
@@ -84,7 +77,7 @@ def asked(daemon: Served, tenant: str) -> Iterator[list[int]]:
 
 def test_a_tenant_comes_and_goes_while_the_others_lose_no_request(tmp_path: Path) -> None:
     path = scenario_file(tmp_path, "photos", window_s=60)
-    state, more = tmp_path / "state", _section(tmp_path, "cameras")
+    state, more = tmp_path / "state", section(tmp_path, "cameras")
     with served(path, state) as daemon:
         settled(daemon)
         with asked(daemon, "photos") as statuses:
@@ -124,19 +117,19 @@ def test_what_failed_or_was_removed_leaves_no_model_behind(tmp_path: Path) -> No
     modules.mkdir()
     own, exits = modules / "own_means.py", "import os\nos._exit(3)\n"
     own.write_text(exits, encoding="utf-8")
-    section = _section(tmp_path, "cameras", model="own_means:Means")
-    section["profile"] = str(tmp_path / "profiles.json")
+    profile = str(tmp_path / "profiles.json")
+    cameras = section(tmp_path, "cameras", model="own_means:Means", profile=profile)
     variables = {"PYTHONPATH": f"{PYTHONPATH}:{modules}"}
     with served(path, tmp_path / "state", **variables) as daemon:
         settled(daemon)
-        status, answer = control(daemon, "cameras", "load", section)
+        status, answer = control(daemon, "cameras", "load", cameras)
         assert (status, "cameras: the process that imports" in answer["error"]) == (400, True)
         own.write_text("from support.means_model import Means as Means\n", encoding="utf-8")
         # its pre-training fails
-        one_class = section | {"live": {**section["live"], "classes": 1}}
+        one_class = cameras | {"live": {**cameras["live"], "classes": 1}}
         status, answer = control(daemon, "cameras", "load", one_class)
         assert "the model has 1 classes" in answer["error"]
-        assert control(daemon, "cameras", "load", section)[0] == 200
+        assert control(daemon, "cameras", "load", cameras)[0] == 200
         status, answer = control(daemon, "cameras", "load", one_class)
         assert status == 409
         assert control(daemon, "cameras", "unload")[0] == 200
@@ -185,7 +178,7 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_that_does_not_fit_is_refused_with_the_sizes_that_would_do(
     daemon: Served, folder: Path
 ) -> None:
-    code, why = admin(daemon, "add", _file(folder, _section(folder, "more", min_gpcs=2)))
+    code, why = admin(daemon, "add", _file(folder, section(folder, "more", min_gpcs=2)))
     assert code == 1
     assert "more: it needs an instance of 2g, 3g, 4g or 7g" in why
     assert "beside the smallest ones of photos (3g) and mail (3g)" in why
@@ -207,7 +200,7 @@ def test_one_that_does_not_fit_is_refused_with_the_sizes_that_would_do(
 def test_a_section_that_cannot_be_used_is_refused(
     daemon: Served, folder: Path, keys: dict[str, Any], why: str
 ) -> None:
-    code, refusal = admin(daemon, "add", _file(folder, _section(folder, "more") | keys))
+    code, refusal = admin(daemon, "add", _file(folder, section(folder, "more") | keys))
     assert code in (1, 2)
     assert why in refusal
     assert "tenants[0]" not in refusal
@@ -238,7 +231,7 @@ def test_over_grpc_as_tritons_clients_do(daemon: Served, folder: Path) -> None:
         if line.startswith("gRPC at")
     )
     headers = {"authorization": f"Bearer {ADMIN}"}
-    section = _section(folder, "more") | {"profile": str(folder / "profiles.json")}
+    more = section(folder, "more", profile=str(folder / "profiles.json"))
     with triton.InferenceServerClient(address) as client:
         client.unload_model("mail", headers=headers)
         assert {
@@ -248,9 +241,9 @@ def test_over_grpc_as_tritons_clients_do(daemon: Served, folder: Path) -> None:
             "mail": "UNAVAILABLE",
         }
         with pytest.raises(triton.InferenceServerException, match="more without a token"):
-            client.load_model("more", headers=headers, config=json.dumps(section))
+            client.load_model("more", headers=headers, config=json.dumps(more))
         _write_tokens(folder, "photos", "mail", "more")
-        client.load_model("more", headers=headers, config=json.dumps(section))
+        client.load_model("more", headers=headers, config=json.dumps(more))
         own = {"authorization": "Bearer the-token-of-more-itself"}
         assert client.is_model_ready("more", headers=own)
         with pytest.raises(triton.InferenceServerException, match="it needs an instance"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -54,7 +55,7 @@ class Evaluations:
         self._context, self._recorder, self._request_plan = context, recorder, request_plan
         self._last: dict[str, DueEvaluation] = {}
         self._not_before_s: dict[str, float] = {}
-        self._running: set[str] = set()
+        """By tenant; infinite while one runs."""
 
     def due(self) -> Iterator[DueEvaluation]:
         """Yield evaluations on new labels, or of new models, and note that they begin."""
@@ -64,7 +65,7 @@ class Evaluations:
         window = clock.number if ahead else clock.number - 1
         for name, tenant in self._context.tenants.items():
             version, now_s = tenant.version, clock.now_s()
-            busy = name in self._running or now_s < self._not_before_s.get(name, 0.0)
+            busy = now_s < self._not_before_s.get(name, 0.0)
             if busy or version is None or tenant.drained or window < tenant.model.since:
                 continue
             if labels.accuracy(name, window, FEWEST_LABELS) is not None:
@@ -74,7 +75,7 @@ class Evaluations:
             if last is not None and (last.window, last.version) == (window, version.number):
                 fewest = max(fewest, round(_GROWTH * last.labelled))
             if labelled >= fewest:
-                self._running.add(name)
+                self._not_before_s[name] = math.inf
                 yield DueEvaluation(name, window, version.number, labelled)
 
     async def evaluate(self, wanted: DueEvaluation) -> None:
@@ -86,7 +87,6 @@ class Evaluations:
             _log.warning("%s: its model could not be evaluated: %s", name, error)
             accuracy = None
         finally:
-            self._running.discard(name)
             self._not_before_s[name] = clock.now_s() + _AGAIN_S
         tenant = self._context.tenants.get(name)
         if accuracy is None or tenant is None:

@@ -46,8 +46,6 @@ from migrator.live.training import (
 )
 from migrator.live.versions import Version
 
-_PRETRAIN_PARTS = (0.25, 0.5, 0.75)
-"""Parts of a pre-training after which its progress is printed."""
 LEAST_LIMIT_S, SLOWEST = 120.0, 10.0
 """A training that exceeds both these seconds and this multiple of its planned time is ended as
 hung."""
@@ -325,12 +323,14 @@ class Learning:
         versions = self._context.versions_of(tenant.name)
         job = self._job(JobKind.PRETRAIN, tenant, 0, environment)
         job = replace(job, weights=self._context.live_tenants[tenant.name].weights)
-        to_tell = list(_PRETRAIN_PARTS)
+        told = 0
 
         def tell_progress(part: float) -> None:
-            if to_tell and part >= to_tell[0]:
+            """Print every quarter."""
+            nonlocal told
+            if told < int(4 * part) < 4:
+                told = int(4 * part)
                 report(f"pre-training {tenant.name}: {part:.0%}")
-                to_tell[:] = [later for later in to_tell if later > part]
 
         result = await self._trainings.train(job, tell_progress)
         report(f"pre-trained {tenant.name}: accuracy {result.accuracy_after:.1%}")

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 import migrator
 from migrator.control.controller import Controller
+from migrator.control.observation import Decision
 from migrator.control.retraining import Phase
 from migrator.control.tenant_state import TenantState
 from migrator.control.units import State, Unit
@@ -217,11 +218,12 @@ class PlanMetrics(Collector):
                 ("lost",): unused.get("lost", 0),
             },
         )
-        plan, since_s = recorder.last_plan, recorder.last_plan_s
+        decision, since_s = recorder.last or (Decision(()), None)
         text = "How far the best plan can be above the last one, as proven."
-        yield _single("migrator_planner_gap_ratio", text, plan.gap if plan else None)
+        gap = decision.plan.gap if decision.plan else None
+        yield _single("migrator_planner_gap_ratio", text, gap)
         text = "Goodput that the last plan expects until its window ends."
-        yield _single("migrator_plan_expected_goodput", text, recorder.predicted_goodput)
+        yield _single("migrator_plan_expected_goodput", text, decision.predicted_goodput)
         text = "Seconds since the last plan was taken."
         age_s = None if since_s is None else self._clock.now_s() - since_s
         yield _single("migrator_plan_age_seconds", text, age_s)

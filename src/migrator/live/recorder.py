@@ -20,7 +20,6 @@ from migrator.control.tenant_state import TenantState
 from migrator.core.action import Outcome
 from migrator.core.errors import MigratorError
 from migrator.core.evidence import Accuracy, Evidence
-from migrator.core.problem import Plan
 from migrator.io.database import FileMovedError
 from migrator.live.context import Context
 from migrator.live.decisions import Decisions
@@ -57,12 +56,8 @@ class LiveRecorder(recorder.Recorder):
         self._written_until = 0
         """The first second of the router's clock that is not written yet."""
         self.plans_followed = 0
-        self.last_plan: Plan | None = None
-        """The plan that is being followed; None if there is none, or the policy does not plan."""
-        self.predicted_goodput: float | None = None
-        """What that plan is expected to reach."""
-        self.last_plan_s: float | None = None
-        """When the last decision took effect."""
+        self.last: tuple[Decision, float] | None = None
+        """The decision that is being followed, and when it took effect."""
         self._unwritten_because = ""
         """Why the last records could not be written; "" if they were."""
         self._refused_in: dict[str, int] = {}
@@ -149,8 +144,7 @@ class LiveRecorder(recorder.Recorder):
     def plan_followed(self, decision: Decision, seconds: float) -> None:
         changed = self.record_decision(decision, seconds)
         self.plans_followed += 1
-        self.last_plan, self.last_plan_s = decision.plan, self._clock.now_s()
-        self.predicted_goodput = decision.predicted_goodput
+        self.last = decision, self._clock.now_s()
         self.decisions.plan_followed(decision, seconds, changed=changed)
 
     def instructed(self, instruction: Instruction) -> None:

@@ -339,6 +339,8 @@ def _lost(job: TrainingJob, why: str) -> TrainingLostError:
 
 async def _end(ended: Sequence[_Running], why: str) -> None:
     """End these and wait until their processes have exited."""
+    tasks = {running.task for running in ended}
     for running in ended:
         running.end(why)
-    await asyncio.gather(*(running.task for running in ended), return_exceptions=True)
+    if tasks:
+        await asyncio.wait(tasks)

@@ -23,7 +23,7 @@ from migrator.control.events import RetrainingPlanned
 from migrator.control.retraining import Phase, TenantRetraining
 from migrator.control.tenant_state import TenantState, TrainingRoom
 from migrator.core.catalogue import board
-from migrator.core.errors import InputError
+from migrator.core.errors import InputError, MigratorError
 from migrator.core.problem import Instance
 from migrator.core.profiles import Curve
 from migrator.core.training import Layers, TrainingConfiguration
@@ -35,6 +35,7 @@ from migrator.live.recorder import LiveRecorder
 from migrator.live.training import (
     PREPARE,
     EstimateResult,
+    Failed,
     JobKind,
     Progress,
     TrainingJob,
@@ -203,6 +204,19 @@ async def test_an_estimate_is_compared_with_the_retraining_it_was_made_for(
     assert [estimate.before for estimate in models.past_estimates["photos"]] == [0.2]
 
 
+async def test_only_estimates_of_retrainings_to_come_are_kept(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    models = learning(tmp_path, tenant, _Pretended(tmp_path))
+    for window in range(5):
+        await models.estimate("photos", window, None, 100)
+    tenant.model.learn_labels(6)
+    await models.estimate("photos", 5, None, 100)  # ends after the retraining it was made for
+    plan(tenant, 7)
+    await models.train("photos", Instance(0, 1), {})
+    assert [estimate.before for estimate in models.past_estimates["photos"]] == [0.4]
+
+
 async def test_an_estimate_that_fails_says_why(tmp_path: Path, tenant: TenantState) -> None:
     trainings = Trainings(tmp_path / "gone" / "log", idle_forkserver())
     await learning(tmp_path, tenant, trainings).estimate("photos", 2, None, 100)
@@ -243,8 +257,53 @@ async def test_all_configurations_are_estimated_at_once_and_the_chosen_one_is_ca
     assert len(past.curve) == 4
 
 
-async def test_a_restarted_daemon_expects_what_trainings_took_and_gained(
+async def test_before_any_estimate_a_short_configuration_is_expected_to_gain_less(
     tmp_path: Path, tenant: TenantState
+) -> None:
+    tenant.training = replace(tenant.training, configurations=WAYS)
+    await learning(tmp_path, tenant, _Pretended(tmp_path)).prepare(tenant)
+    tenant.begin_window(3, 100, 0.2, TrainingRoom(98.0, 1e6))
+    assert tenant.retraining is not None
+    half, head = (other.accuracy_post for other in tenant.retraining.others)
+    assert 0.2 < head < half < tenant.retraining.expected
+
+
+class _Losing(_Pretended):
+    """Loses its first process, the second one fails on the GPU, and later ones are as `last`."""
+
+    last: MigratorError | None = None
+
+    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
+        errors = TrainingLostError("lost"), Failed("CUDA error", again=True).error("photos")
+        error = (*errors, self.last)[len(self.jobs)]
+        if error is None:
+            return await super().train(job, progress)
+        self.jobs.append(job)
+        raise error
+
+
+async def test_a_lost_pre_training_is_started_again_twice(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    trainings = _Losing(tmp_path)
+    await learning(tmp_path, tenant, trainings).prepare(tenant)
+    assert tenant.version is not None
+    assert trainings.jobs == 3 * trainings.jobs[:1]
+
+
+async def test_a_pre_training_that_is_lost_three_times_is_an_error(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    trainings = _Losing(tmp_path)
+    trainings.last = TrainingLostError("lost for good")
+    with pytest.raises(TrainingLostError, match="lost for good"):
+        await learning(tmp_path, tenant, trainings).prepare(tenant)
+    assert tenant.version is None
+
+
+@pytest.mark.parametrize("adopts", [True, False])
+async def test_a_restarted_daemon_expects_what_trainings_took_and_gained(
+    tmp_path: Path, tenant: TenantState, adopts: bool
 ) -> None:
     trainings = _Pretended(tmp_path)
     models = learning(tmp_path, tenant, trainings, "mps")
@@ -252,7 +311,7 @@ async def test_a_restarted_daemon_expects_what_trainings_took_and_gained(
     (past,) = models.past_estimates["photos"]
     assert (past.limit, past.came, past.samples) == (0.8, 0.95, 600)
     _set_profile(tenant, 10.0)
-    at_first, trainings.adopts = tenant.duration.facts, True
+    at_first, trainings.adopts = tenant.duration.facts, adopts
     await models.estimate("photos", 2, None, 100)
     plan(tenant)
     await models.train("photos", Instance(0, 1), {})
@@ -265,7 +324,7 @@ async def test_a_restarted_daemon_expects_what_trainings_took_and_gained(
     assert again.model.gains.facts == tenant.model.gains.facts
     assert restarted.past_estimates == models.past_estimates
     assert again.version is not None
-    assert again.version.number == 2
+    assert again.version.number == (2 if adopts else 1)
 
 
 async def test_what_a_pre_training_tries_is_no_part_of_later_retrainings(

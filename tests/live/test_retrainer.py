@@ -221,6 +221,21 @@ def test_a_folder_that_cannot_be_written_is_reported(job: TrainingJob, tmp_path:
     result = answer(Begin(here, time.monotonic()), work(here).built, lambda _part: None)
     assert isinstance(result, Failed)
     assert "cannot be written" in result.why
+    assert not result.again
+
+
+def test_an_error_of_the_gpu_may_be_retried(
+    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Work) -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    built = work(job).built
+    monkeypatch.setattr(Work, "run", fail)
+    result = answer(Begin(job, time.monotonic()), built, lambda _part: None)
+    assert isinstance(result, Failed)
+    assert result.again
+    assert "CUDA error: out of memory" in result.why
 
 
 def test_a_pace_spreads_its_seconds_over_the_steps_and_counts_the_start_in() -> None:

@@ -27,8 +27,8 @@ from migrator.control.events import (
 )
 from migrator.control.memory import ProcessKind
 from migrator.control.retraining import TenantRetraining
-from migrator.control.tenant_state import TenantState
-from migrator.core.errors import InputError, MigratorError
+from migrator.control.tenant_state import FEWEST_LABELS, TenantState
+from migrator.core.errors import InputError, MigratorError, NotWrittenError
 from migrator.core.problem import Holding, Instance, Kind, Task, sms_of
 from migrator.core.training import Layers
 from migrator.io.weights_folder import knows_classes
@@ -38,18 +38,25 @@ from migrator.live.context import Context
 from migrator.live.recorder import LiveRecorder
 from migrator.live.rollout import Rollout
 from migrator.live.training import (
+    EstimateResult,
     JobKind,
     TrainingEmptyError,
+    TrainingFaultError,
     TrainingJob,
     TrainingLostError,
     TrainingResult,
 )
 from migrator.live.versions import Version
 
+_PRETRAIN_TRIES = 3
+"""Attempts of a pre-training. After a lost process the next one continues from its checkpoints."""
 LEAST_LIMIT_S, SLOWEST = 120.0, 10.0
 """A training that exceeds both these seconds and this multiple of its planned time is ended as
 hung."""
 ESTIMATE_LIMIT_S = 300.0
+_FEWER, _FIRST_PART = 4, 2 / 3
+"""An estimate that failed on its instance, or took longer than this part of its time, is repeated
+once with this fraction of its samples."""
 _PAST_KEPT = 5
 """Earlier retrainings that a version tells the next daemon about; older ones hardly count."""
 ROLL_OUT_LIMIT_S = 120.0
@@ -157,7 +164,10 @@ class Learning:
                 most_samples=most_samples,
                 configurations=every,
             )
-            result = await self._trainings.estimate(job)
+            result = await self._estimate_twice(job)
+        except TimeoutError:
+            self._no_estimate(name, "it took too long, with fewer samples too")
+            return
         except MigratorError as error:
             self._no_estimate(name, str(error))
             return
@@ -173,6 +183,18 @@ class Learning:
         if not tenant.is_retraining:
             self._estimates[name].clear()
         self._estimates[name][window + 1] = estimates
+
+    async def _estimate_twice(self, job: TrainingJob) -> EstimateResult:
+        """Estimate; with fewer samples if that fails on its instance or takes too long."""
+        async with asyncio.timeout(job.limit_s):
+            try:
+                async with asyncio.timeout(_FIRST_PART * job.limit_s):
+                    return await self._trainings.estimate(job)
+            except (TrainingFaultError, TimeoutError) as error:
+                why = str(error) or f"{job.tenant}: the estimate took too long"
+                _log.warning("%s: estimated again, with fewer samples", why)
+                fewer = max(FEWEST_LABELS, (job.most_samples or 0) // _FEWER)
+                return await self._trainings.estimate(replace(job, most_samples=fewer))
 
     def _no_estimate(self, name: str, why: str) -> None:
         """Record why the retraining of a tenant could not be estimated."""
@@ -264,12 +286,15 @@ class Learning:
             self.past_estimates[tenant.name].append(estimate.past(served, result.curve))
         version = None
         tenant.model.measure(result.accuracy_before)
+        learned = _learned(tenant, self.past_estimates[tenant.name])
+        if not result.adopted and began_from is not None:
+            await self._keep(began_from, learned)
         if result.adopted and result.weights is not None:
             about = {
                 "window": job.window,
                 "new_classes": list(result.new_classes),
                 **({"configuration": job.configuration} if job.configuration else {}),
-                **_learned(tenant, self.past_estimates[tenant.name]),
+                **learned,
             }
             versions = self._context.versions_of(tenant.name)
             version = await asyncio.to_thread(
@@ -283,6 +308,15 @@ class Learning:
         self._rolling_out.add(task)
         task.add_done_callback(self._rolling_out.discard)
         return result.why
+
+    async def _keep(self, version: Version, learned: Mapping[str, Any]) -> None:
+        """Keep with the serving version what a refused retraining has shown."""
+        versions = self._context.versions_of(version.tenant)
+        try:
+            about = {**version.about, **learned}
+            await asyncio.to_thread(versions.note, version.number, about)
+        except NotWrittenError as error:
+            _log.warning("%s", error)
 
     async def _roll_out(
         self,
@@ -332,7 +366,7 @@ class Learning:
                 told = int(4 * part)
                 report(f"pre-training {tenant.name}: {part:.0%}")
 
-        result = await self._trainings.train(job, tell_progress)
+        result = await self._pretrain_with_retries(job, tell_progress)
         report(f"pre-trained {tenant.name}: accuracy {result.accuracy_after:.1%}")
         if result.weights is None:
             raise InputError(f"{tenant.name}: pre-training gave no model ({result.why})")
@@ -362,6 +396,16 @@ class Learning:
         tenant.measure_training(
             profile_s, result.training_s, fixed_s=result.fixed_s, first=first, layers=layers
         )
+
+    async def _pretrain_with_retries(
+        self, job: TrainingJob, progress: Callable[[float], None]
+    ) -> TrainingResult:
+        for _ in range(_PRETRAIN_TRIES - 1):
+            try:
+                return await self._trainings.train(job, progress)
+            except TrainingLostError as error:
+                _log.warning("%s", error)
+        return await self._trainings.train(job, progress)
 
     def _every_settings(self, tenant: TenantState) -> tuple[RetrainingSettings, ...]:
         """How the tenant's configurations are carried out, in their order."""

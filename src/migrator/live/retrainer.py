@@ -366,8 +366,8 @@ def answer(
     except (OSError, ValueError) as error:
         problem = f"{job.folder} cannot be written or the job cannot be done"
         return Failed(f"{problem} ({type(error).__name__}: {error}); see to its files and data")
-    except Exception as error:  # of the model, the GPU or CUDA
-        return Failed(f"{one_line(error)}; start it again")
+    except Exception as error:  # of the model, the GPU or CUDA: a retry may succeed
+        return Failed(f"{one_line(error)}; start it again", again=True)
 
 
 def _seldom(report: Progress) -> Progress:

@@ -37,7 +37,7 @@ Progress = Callable[[float], None]
 
 
 class TrainingFailedError(MigratorError):
-    """The training cannot be done, or failed on its instance."""
+    """The training cannot be done, and a retry would fail as well."""
 
 
 class TrainingEmptyError(TrainingFailedError):
@@ -46,6 +46,10 @@ class TrainingEmptyError(TrainingFailedError):
 
 class TrainingLostError(ChildLostError):
     """The process died, hung or was ended; a retry continues from its checkpoints."""
+
+
+class TrainingFaultError(TrainingLostError):
+    """The job failed on its instance, as when the memory of the GPU is full."""
 
 
 class JobKind(StrEnum):
@@ -176,12 +180,15 @@ class Failed(Struct, tag=True, frozen=True):
     """The job cannot be done."""
 
     why: str
+    again: bool = False
+    """Whether a retry may succeed."""
     empty: bool = False
     """Whether samples are missing."""
 
-    def error(self, tenant: str) -> TrainingFailedError:
-        kind = TrainingEmptyError if self.empty else TrainingFailedError
-        return kind(f"{tenant}: {self.why.removeprefix(f'{tenant}: ')}")
+    def error(self, tenant: str) -> MigratorError:
+        kind = TrainingFaultError if self.again else TrainingFailedError
+        why = self.why.removeprefix(f"{tenant}: ")
+        return (TrainingEmptyError if self.empty else kind)(f"{tenant}: {why}")
 
 
 FromRetrainer = TrainingResult | EstimateResult | Advanced | Failed

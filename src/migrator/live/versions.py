@@ -71,6 +71,11 @@ class Versions:
             self._drop_old()
         return added
 
+    def note(self, number: int, about: Mapping[str, Any]) -> None:
+        """Replace the details of that version, if it is still here and undamaged."""
+        with self._changing, self._writing(), contextlib.suppress(DamagedWeightsError):
+            self._weights.describe(number, {"about": dict(about)})
+
     def restore(
         self, number: int, weights: Path, accuracy: float | None, about: Mapping[str, Any]
     ) -> Version:

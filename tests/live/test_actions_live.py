@@ -19,14 +19,8 @@ from migrator.records.store import read_records
 PICTURES, _ = samples(0, 4)
 
 
-def act(daemon: Served, action: str, tenant: str | None = None) -> tuple[int, dict[str, Any]]:
-    body = {"action": action, "tenant": tenant}
-    answer = httpx.post(f"{daemon.url}/admin/actions", json=body, timeout=60)
-    return answer.status_code, answer.json()
-
-
 def done(daemon: Served, action: str, tenant: str | None = None) -> str:
-    status, answer = act(daemon, action, tenant)
+    status, answer = daemon.act(action, tenant)
     assert (status, answer.get("outcome")) == (200, "done"), answer
     return str(answer["words"])
 
@@ -119,33 +113,10 @@ def test_while_paused_nothing_changes_but_a_lost_worker_is_replaced(
     daemon.wait_for(lambda now: gpcs(now, "photos") > 0 and is_settled(now), "photos serves again")
 
 
-def test_replanned_at_once(daemon: Served, folder: Path) -> None:
-    assert "the policy is asked" in done(daemon, "replan")
-    path = folder / "state" / "live" / "small" / "records.db"
-
-    def asked(_: object) -> bool:
-        return any("asked for by an operator" in e.words for e in read_records(path).events)
-
-    daemon.wait_for(asked, "the policy was asked")
-
-
-def test_an_impossible_action_is_refused_and_recorded(daemon: Served, folder: Path) -> None:
-    assert act(daemon, "roll-back", "photos")[0] == 409
-    assert act(daemon, "roll-back", "unknown")[0] == 404
-    path = folder / "state" / "live" / "small" / "records.db"
-    daemon.wait_for(
-        lambda _: any(action.kind == "roll-back" for action in read_records(path).actions),
-        "it is in the records",
-    )
-    actions = read_records(path).actions
-    assert {action.outcome for action in actions} == {"done", "refused"}
-    assert {action.who for action in actions} == {"api"}
-    assert [action.tenant for action in actions if action.kind == "pause"] == [None, None]
-
-
 def test_a_rolled_back_version_serves_also_after_a_restart(
     daemon: Served, scenario: Path, folder: Path
 ) -> None:
+    assert daemon.act("roll-back", "unknown")[0] == 404
     teach(daemon, "photos", 1, 40, "taught")
     learned = daemon.wait_for(
         lambda now: now["tenants"]["photos"]["version"] == 2, "a second version serves"
@@ -155,7 +126,7 @@ def test_a_rolled_back_version_serves_also_after_a_restart(
     assert words == "photos: version 1 serves again, version 2 is withdrawn"
     answers = {daemon.infer("photos", picture, "").json()["model_version"] for picture in PICTURES}
     assert answers == {"1"}
-    assert act(daemon, "roll-back", "photos")[0] == 409
+    assert daemon.act("roll-back", "photos")[0] == 409
     path = folder / "state" / "live" / "small" / "records.db"
     daemon.wait_for(
         lambda _: any("from version 2" in version.why for version in read_records(path).versions),

@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
-from support.live_context import idle_context
-from support.live_daemon import MODEL, TENANT, scenario_file
+from support.live_context import NoRollout, idle_context, operator_actions
+from support.live_daemon import scenario_file, section
 from support.stand_in_worker import StandInWorker, infer
-from support.waiting import LIMIT_S, until_async
+from support.waiting import until_async
 
 from migrator.cluster.shared_store import SharedStore
 from migrator.control.events import Created, Ready
-from migrator.control.retraining_plans import RetrainingPlans
-from migrator.core.action import ActionKind, Outcome
-from migrator.core.errors import HttpError, MigratorError
+from migrator.core.action import ActionKind
+from migrator.core.errors import HttpError, MigratorError, NotWrittenError
 from migrator.core.problem import Instance, Kind, Task
 from migrator.live import admission
-from migrator.live.actuation import Actuation
 from migrator.live.admission import Admission
 from migrator.live.context import Context
 from migrator.live.daemon import new_controller
 from migrator.live.labels import Labels, NotKeptError, sample_row
 from migrator.live.learning import Learning
-from migrator.live.operator_actions import REFUSAL, DrainedTenants, OperatorActions
+from migrator.live.operator_actions import REFUSAL, DrainedTenants
 from migrator.live.options import DaemonOptions, stored_tenants
 from migrator.live.recorder import LiveRecorder
 from migrator.live.repository import Repository
-from migrator.live.rollout import Rollout
 from migrator.live.stored_tenants import StoredTenants
-from migrator.records.rows import ActionRecord
 from migrator.serving.workers.messages import ModelSpec
 from migrator.serving.workers.pool import Workers
-from migrator.workload.live import read_live
+from migrator.workload.live import LiveScenario, read_live
 
 pytest.importorskip("fsspec", reason="pip install 'migrator-gpu[cluster]'")
 
@@ -64,28 +57,6 @@ class Prepared(Workers):
         await self.prepare(tenant, 0)
 
 
-class NoInstructions(Actuation):
-    """Carries out nothing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def do(self, instructions: object) -> None:
-        del instructions
-
-
-class Claims(Rollout):
-    """Which tenants were claimed."""
-
-    def __init__(self) -> None:
-        self.claimed: list[str] = []
-
-    async def share(self, tenant: str, *, claim: bool = False) -> bool:
-        if claim:
-            self.claimed.append(tenant)
-        return True
-
-
 class Bench:
     """The services of a daemon around its admission."""
 
@@ -102,21 +73,16 @@ class Bench:
         self.tenants, self.router = context.tenants, context.router
         self.executor = context.executor
         self.records: Any = context.records
-        recorder, self.rollout = LiveRecorder(context), Claims()
+        recorder, self.rollout = LiveRecorder(context), NoRollout()
         self.controller = new_controller(context, recorder, lambda _: None)
         self.controller.started = True
         recorder.plans_followed = 1
         learning = Learning(context, self.rollout, recorder)
+        self.actions, actuation = operator_actions(context, self.controller, learning, recorder)
         self.admission = Admission(
-            context, self.controller, NoInstructions(), learning, self.rollout, recorder
+            context, self.controller, actuation, learning, self.rollout, recorder
         )
         stored = stored_tenants(serving.state, both)
-        retrainings = RetrainingPlans(
-            context.tenants, context.clock, context.labels, self.controller, on_instances=False
-        )
-        self.actions = OperatorActions(
-            context, self.controller, NoInstructions(), learning, retrainings, recorder
-        )
         self.repository = Repository(context, self.admission, self.actions, stored)
         self.worker = StandInWorker()
         self.router.attach("photos", self.worker, lambda _: 0.0)
@@ -172,17 +138,6 @@ async def test_a_removal_fails_if_reconfiguration_is_paused_meanwhile(bench: Ben
     assert not bench.router.refuses("photos")
 
 
-async def test_a_cancelled_removal_can_be_taken_back(bench: Bench) -> None:
-    bench.router.counts["photos"].total.received += 1
-    going = asyncio.create_task(bench.admission.remove("photos"))
-    await until_async(lambda: bench.router.refuses("photos"))
-    going.cancel()
-    await asyncio.gather(going, return_exceptions=True)
-    assert bench.router.refuses("photos")
-    await bench.admission.admit({})
-    assert not bench.router.refuses("photos")
-
-
 async def test_a_drained_tenant_stays_drained_when_its_removal_fails(bench: Bench) -> None:
     bench.tenants["photos"].drain()
     await bench.fails_to_go()
@@ -193,46 +148,16 @@ async def test_a_drained_tenant_stays_drained_when_its_removal_fails(bench: Benc
         await infer(bench.router, "photos", np.zeros((1, 2), np.uint8))
 
 
-async def test_a_drained_tenant_stays_drained_when_it_is_added_again(
-    bench: Bench,
-) -> None:
-    bench.tenants["photos"].drain()
-    bench.router.refuse("photos", REFUSAL)
-    await bench.admission.admit({})
-    assert bench.router.refuses("photos")
-    assert bench.tenants["photos"].drained
-
-
-@pytest.mark.parametrize("cancelled", [False, True])
 async def test_a_drained_tenant_whose_removal_failed_is_drained_after_a_restart(
-    bench: Bench, cancelled: bool
+    bench: Bench,
 ) -> None:
     serving = bench.serving
     await bench.actions.act(ActionKind.DRAIN, "photos", "cli")
-    if cancelled:
-        bench.router.counts["photos"].total.received += 1
-        going = asyncio.create_task(bench.repository.remove("photos"))
-        await until_async(lambda: "photos" in bench.repository.removed)
-        going.cancel()
-        await asyncio.gather(going, return_exceptions=True)
-    else:
-        bench.workers.failing = True
-        with pytest.raises(MigratorError, match="forkserver"):
-            await bench.repository.remove("photos")
+    bench.workers.failing = True
+    with pytest.raises(MigratorError, match="forkserver"):
+        await bench.repository.remove("photos")
     assert "photos" in DrainedTenants(serving.folder / "drained.json")
     assert stored_tenants(serving.state, serving.live).removed == []
-
-
-async def test_an_action_that_the_end_of_the_daemon_interrupts_is_recorded(bench: Bench) -> None:
-    bench.router.counts["photos"].total.received += 1
-    drain = asyncio.create_task(bench.actions.act(ActionKind.DRAIN, "photos", "cli"))
-    await until_async(lambda: bench.router.refuses("photos"))
-    drain.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await drain
-    put = [call.args[0] for call in bench.records.put.call_args_list]
-    (row,) = [row for row in put if isinstance(row, ActionRecord)]
-    assert (row.outcome, row.words) == (Outcome.FAILED, "the daemon stopped before it was done")
 
 
 async def test_a_tenant_that_was_drained_and_removed_is_not_drained_when_it_comes_back(
@@ -248,37 +173,32 @@ async def test_a_tenant_that_was_drained_and_removed_is_not_drained_when_it_come
     assert "photos" not in DrainedTenants(path)
 
 
-async def test_a_cancelled_change_is_undone_after_it_was_stored(
+async def test_a_change_that_cannot_be_stored_is_undone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-    remove = StoredTenants.remove
+    def full(*_: object) -> None:
+        raise NotWrittenError("tenants.json cannot be written")
 
-    def slowly(stored: StoredTenants, name: str) -> None:
-        begun.set()
-        go_on.wait(LIMIT_S)
-        remove(stored, name)
+    added: list[str] = []
 
-    monkeypatch.setattr(StoredTenants, "remove", slowly)
-    removal = asyncio.create_task(bench.repository.remove("photos"))
-    await until_async(begun.is_set)
-    removal.cancel()
-    await asyncio.sleep(0)
-    assert not removal.done()
-    go_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await removal
-    assert stored_tenants(bench.serving.state, bench.serving.live).removed == []
+    async def add(scenario: LiveScenario) -> str:
+        added.append(scenario.tenants[0].name)
+        return ""
+
+    monkeypatch.setattr(StoredTenants, "_write", full)
+    monkeypatch.setattr(bench.admission, "add", add)
+    with pytest.raises(NotWrittenError):
+        await bench.repository.remove("cameras")
+    assert (added, bench.repository.removed) == (["cameras"], [])
 
 
 async def test_another_tenant_does_not_take_the_name_of_one_whose_removal_failed(
     bench: Bench,
 ) -> None:
     await bench.fails_to_go()
-    section = yaml.safe_load(TENANT.format(name="photos", model=MODEL))[0]
-    folder = str(bench.serving.state.parent)
+    folder = bench.serving.state.parent
     with pytest.raises(HttpError, match="the removal of photos failed"):
-        await bench.repository.add(section, folder)
+        await bench.repository.add(section(folder, "photos"), str(folder))
     assert await bench.repository.load("photos", None) == "photos was here already"
 
 
@@ -289,16 +209,6 @@ async def test_a_tenant_without_an_instance_is_removed_after_all(bench: Bench) -
         await bench.admission.admit({})
     assert "photos" not in bench.tenants
     assert await bench.admission.remove("photos") == "photos was not here"
-
-
-async def test_removed_tenants_keep_their_weights_and_floors_in_the_records(bench: Bench) -> None:
-    cameras = bench.tenants["cameras"]
-    cameras.service = replace(cameras.service, weight=3.0, floor=0.9)
-    await bench.admission.remove("cameras")
-    await bench.admission.admit({})
-    recorded = bench.records.add_about.call_args.kwargs
-    assert recorded["tenants"] == ["photos", "cameras"]
-    assert (recorded["weights"], recorded["floors"]) == ({"cameras": 3.0}, {"cameras": 0.9})
 
 
 async def test_labels_of_others_that_could_not_be_kept_here_are_brought_later(

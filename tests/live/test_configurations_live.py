@@ -3,130 +3,65 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from support.faults import users
 from support.gpu_cli import migrator
-from support.live_daemon import Served, samples, scenario_file, served
+from support.live_daemon import samples, scenario_file, served
 from support.waiting import until
 
-from migrator.records.rows import RetrainingRecord
 from migrator.records.store import read_records
 
-WINDOW_S = 20
-SAMPLES = 200
 LONG, SHORT = {"name": "long", "epochs": 16}, {"name": "short", "epochs": 4, "part": 0.75}
 SLOW = {"1": {"14": 400, "98": 60}, "4": {"14": 800, "98": 120}}
 """Milliseconds: the whole board answers 33 requests per second."""
-RATE_RPS = 24
 
 
-def _scenario(folder: Path, *configurations: dict[str, Any], training_ratio: float) -> Path:
-    """A tenant with these ways to retrain, whose load needs most of the board."""
-    path = scenario_file(
-        folder,
-        "photos",
-        window_s=WINDOW_S,
-        policy="migrator",
-        latency_ms=SLOW,
-        training_ratio=training_ratio,
-    )
+def _scenario(folder: Path) -> Path:
+    """A tenant with two ways to retrain, whose load needs most of the board."""
+    profile = {"latency_ms": SLOW, "training_ratio": 0.1}
+    path = scenario_file(folder, "photos", window_s=20, policy="migrator", **profile)
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     (tenant,) = document["tenants"]
-    tenant["arrivals"]["mean_rps"] = RATE_RPS
-    tenant["retraining"] = {"configurations": list(configurations)}
+    tenant["arrivals"]["mean_rps"] = 24
+    tenant["retraining"] = {"configurations": [LONG, SHORT]}
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return path
-
-
-def _begin_first_window(daemon: Served) -> None:
-    """Upload what the first window learns, and begin it once that is estimated."""
-    daemon.upload("photos", *samples(1, SAMPLES), "lesson")
-
-    def is_estimated() -> bool:
-        return 'source="estimated"' in daemon.client.get(f"{daemon.url}/metrics").text
-
-    until(is_estimated, "the retraining is estimated")
-    daemon.infer("photos", samples(0, 1)[0][0], "first")
-
-
-def _retrained(daemon: Served, version: int = 2) -> dict[str, Any]:
-    now = daemon.wait_for(
-        lambda now: now["tenants"]["photos"]["version"] == version, f"version {version} serves"
-    )
-    tenant: dict[str, Any] = now["tenants"]["photos"]
-    return tenant
-
-
-def _about_version(state: Path, number: int = 2) -> dict[str, Any]:
-    """What a version says of the retraining that made it."""
-    path = state / "live" / "small" / "models" / "photos" / f"{number:06d}.json"
-    about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8").partition("\n")[2])["about"]
-    return about
-
-
-def _record(state: Path) -> RetrainingRecord:
-    records = read_records(state / "live" / "small" / "records.db")
-    (row,) = (row for row in records.retrainings if row.taken_s is not None)
-    assert f"as '{row.configuration}'" in records.versions[-1].why
-    return row
 
 
 def test_the_configuration_that_the_plan_chooses_is_carried_out_told_and_remembered(
     tmp_path: Path,
 ) -> None:
-    path, state = _scenario(tmp_path, LONG, SHORT, training_ratio=0.1), tmp_path / "state"
-    with served(path, state, "--from-first-request") as daemon:
-        _begin_first_window(daemon)
-        assert _retrained(daemon)["configuration"] == "short"
+    state = tmp_path / "state"
+    with served(_scenario(tmp_path), state, "--from-first-request") as daemon:
+        daemon.upload("photos", *samples(1, 200), "lesson")
+
+        def is_estimated() -> bool:
+            return 'source="estimated"' in daemon.client.get(f"{daemon.url}/metrics").text
+
+        until(is_estimated, "the retraining is estimated")
+        daemon.infer("photos", samples(0, 1)[0][0], "first")  # it begins the first window
+        now = daemon.wait_for(
+            lambda now: now["tenants"]["photos"]["version"] == 2, "version 2 serves"
+        )
+        assert now["tenants"]["photos"]["configuration"] == "short"
         # the version serves a moment before the retraining's process has ended
         until(
             lambda: "done as short" in migrator("status", MIGRATOR_STATE=str(state)).out,
             "status names the configuration of the retraining that is done",
         )
         assert daemon.stop() == 0, daemon.said()
-    row = _record(state)
+    home = state / "live" / "small"
+    records = read_records(home / "records.db")
+    (row,) = (row for row in records.retrainings if row.taken_s is not None)
     assert row.configuration == "short"
+    assert "as 'short'" in records.versions[-1].why
     assert row.taken_s == pytest.approx(row.planned_s, rel=0.5)
-    before = _about_version(state)
-    assert before["configuration"] == "short"
-    past = before["past"][-1]
+    text = (home / "models" / "photos" / "000002.json").read_text(encoding="utf-8")
+    about = json.loads(text.partition("\n")[2])["about"]
+    assert about["configuration"] == "short"
+    past = about["past"][-1]
     assert (past["settings"]["epochs"], past["settings"]["part"]) == (4, 0.75)
     assert len(past["curve"]) == 4, "an epoch each, none of the long one"
     assert past["fraction"] < 1
-    # a restarted daemon plans with what the one before measured
-    with served(path, state, "--from-first-request") as daemon:
-        daemon.upload("photos", *samples(2, SAMPLES), "second lesson")
-        daemon.infer("photos", samples(0, 1)[0][0], "second")
-        assert _retrained(daemon, 3)["configuration"] in ("long", "short")
-        assert daemon.stop() == 0, daemon.said()
-    after = _about_version(state, 3)
-    assert after["gains"]["completions"] == before["gains"]["completions"] + 1
-    assert after["past"][: len(before["past"])] == before["past"]
-    assert before["slower"] != 1 != after["slower"]
-    rows = read_records(state / "live" / "small" / "records.db").retrainings
-    second = [row for row in rows if row.taken_s is not None][-1]
-    assert second.taken_s == pytest.approx(second.planned_s, rel=0.5)
-
-
-def test_a_killed_retraining_goes_on_in_its_configuration(tmp_path: Path) -> None:
-    path, state = _scenario(tmp_path, LONG, SHORT, training_ratio=0.3), tmp_path / "state"
-    epochs = state / "live" / "small" / "trainings" / "photos" / "retrain" / "epochs"
-    with served(path, state, "--from-first-request") as daemon:
-        _begin_first_window(daemon)
-        until((epochs / "000001.json").exists, "two epochs are done", look_s=0.01)
-        chosen = daemon.status()["tenants"]["photos"]["configuration"]
-        assert chosen == "short"
-        pid = next(pid for pid, name in users(state).items() if "retrain photos" in name)
-        os.kill(pid, signal.SIGKILL)
-        assert _retrained(daemon)["configuration"] == chosen
-        assert daemon.stop() == 0, daemon.said()
-    assert "goes on from its last epoch" in daemon.log.read_text(encoding="utf-8")
-    assert _about_version(state)["configuration"] == chosen
-    assert len(_about_version(state)["past"][-1]["curve"]) == 4
-    assert _record(state).configuration == chosen

@@ -6,7 +6,6 @@ an earlier life is left, neither process nor instance.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -18,14 +17,10 @@ from typing import Any
 
 import httpx
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 from support.faults import all_gone, family, instances, labels_of, serves, users
-from support.live_daemon import Served, log_of, samples, scenario_file, served, started
+from support.live_daemon import Served, samples, scenario_file, served, started
 from support.waiting import until
-
-from migrator.core.problem import Instance
-from migrator.live.gpu_thread import GpuThread
 
 PACE = {"MIGRATOR_EMULATED_PACE": "0.5"}
 """Half as long as a real GPU takes to create an instance: there is a middle."""
@@ -157,30 +152,3 @@ def test_killed_at_any_moment_it_goes_on_from_what_it_had_promised(tmp_path: Pat
         assert daemon.stop() == 0, daemon.said()
     assert not instances(lives.state)
     until(lambda: all_gone(processes | lives.left), "no process is left")
-
-
-def test_the_models_are_built_while_instances_of_a_killed_daemon_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, state = scenario_file(tmp_path, "photos"), tmp_path / "state"
-    state.mkdir()
-    monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0")
-    asyncio.run(_leave_instances(state))
-    assert len(instances(state)) == 7
-
-    def everything_but_instances_is_ready() -> bool:
-        return "creating the first instances" in log_of(state).read_text("utf-8")
-
-    # at this pace the removal of all of them takes minutes
-    with started(path, state, MIGRATOR_EMULATED_PACE="100"):
-        until(everything_but_instances_is_ready, "it waits for nothing but the GPU")
-        assert instances(state), "they are still being removed"
-
-
-async def _leave_instances(state: Path) -> None:
-    """As a daemon that was killed."""
-    thread = GpuThread("emulated", 0, state, "A100-40GB")
-    await thread.open()
-    for start in range(7):
-        await thread.create(Instance(start, 1))
-    await thread._run(thread._open.close)

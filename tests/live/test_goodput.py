@@ -9,7 +9,6 @@ import pytest
 from support.watched_run import Run, came, decision, judge, watched_run
 
 from migrator.core.evidence import Accuracy, Evidence
-from migrator.live.goodput import correct_of
 from migrator.records.rows import TenantWindowRecord
 
 
@@ -32,16 +31,16 @@ def rows(run: Run) -> list[TenantWindowRecord]:
 
 
 def test_an_accuracy_says_what_it_rests_on(run: Run) -> None:
-    goodput, tenant = run.recorder.goodput, run.context.tenants["photos"]
-    assert goodput.accuracy("photos") == Accuracy(1.0, Evidence.NONE)
+    recorder, tenant = run.recorder, run.context.tenants["photos"]
+    assert recorder.accuracy("photos") == Accuracy(1.0, Evidence.NONE)
     tenant.model.measure(0.5)
-    assert goodput.accuracy("photos") == Accuracy(0.5, Evidence.SAMPLES)
+    assert recorder.accuracy("photos") == Accuracy(0.5, Evidence.SAMPLES)
     judge(run, came(run, "photos", 100), 16, 3)
-    assert goodput.accuracy("photos").evidence is Evidence.SAMPLES, "19 labels say little"
+    assert recorder.accuracy("photos").evidence is Evidence.SAMPLES, "19 labels say little"
     judge(run, came(run, "photos", 100), 0, 1)
-    assert goodput.accuracy("photos") == Accuracy(0.8, Evidence.ANSWERS)
+    assert recorder.accuracy("photos") == Accuracy(0.8, Evidence.ANSWERS)
     next_window(run)
-    assert goodput.accuracy("photos").evidence is Evidence.SAMPLES
+    assert recorder.accuracy("photos").evidence is Evidence.SAMPLES
 
 
 def test_without_labels_the_goodput_of_a_window_is_unknown_whatever_is_believed(run: Run) -> None:
@@ -76,10 +75,6 @@ def test_answers_that_come_after_a_window_count_for_it(run: Run) -> None:
     before, after = rows(run)
     assert (before.received, before.in_time, before.late) == (4, 0, 0)
     assert (after.received, after.in_time, after.late) == (4, 3, 1)
-
-
-def test_no_answer_is_no_unknown_goodput(run: Run) -> None:
-    assert correct_of(run.context.router.counts["photos"].window) == 0
 
 
 def test_forecasts_are_held_to_the_slots_they_were_for(run: Run) -> None:

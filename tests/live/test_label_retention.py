@@ -140,25 +140,6 @@ def test_no_acknowledged_label_is_missing_before_it_is_learned(
         labels_module._TRIM_EVERY = before
 
 
-async def test_unlearned_windows_outlive_any_number_of_newer_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(labels_module, "_TRIM_EVERY", 10)
-    path, since = tmp_path / "labels.db", {"a": 0}
-    labels = Labels(path, LabelLimits(1, 3), learned_before=since.get)
-    for window in range(8):
-        for number in range(30):
-            await labels.add("a", window, picture(number), 0, 0, f"{window}-{number}")
-    assert labels.kept("a", 0, 8) == 240
-    since["a"] = 6  # those of six windows are learned by now
-    await asyncio.gather(
-        *(labels.add("a", 8, picture(0), 0, 0, f"8-{number}") for number in range(20))
-    )
-    assert labels.kept("a", 6, 9) == 80
-    assert labels.kept("a", 0, 6) == 3
-    await labels.close()
-
-
 async def test_without_space_a_label_is_refused_until_a_retraining_has_learned(
     tmp_path: Path,
 ) -> None:

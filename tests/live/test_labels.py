@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from sqlite3 import Connection
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from migrator.core.errors import InputError
-from migrator.io.database import FileMovedError, transaction
 from migrator.learn.samples import Samples, WindowData
 from migrator.live import labels as labels_module
 from migrator.live.labels import (
@@ -118,119 +113,30 @@ async def test_another_label_of_a_request_is_refused_and_the_first_kept(tmp_path
     assert data.new.labels.tolist() == [1]
 
 
-async def test_of_two_labels_that_come_together_one_is_refused(tmp_path: Path) -> None:
+async def test_arrays_come_back_as_they_were_and_others_are_refused(tmp_path: Path) -> None:
     labels = Labels(tmp_path / "labels.db")
-    results = await asyncio.gather(
-        *(labels.add("a", 0, sample(1), label, None, "r") for label in (0, 1)),
-        return_exceptions=True,
-    )
-    await labels.close()
-    assert results[0] is True
-    assert isinstance(results[1], ConflictingLabelError)
-
-
-async def test_labels_are_refused_while_their_file_is_away(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    home, away = tmp_path / "home", tmp_path / "away"
-    home.mkdir()
-    labels = Labels(home / "labels.db")
-    assert await labels.add("a", 0, sample(1), 1, None, "before")
-    assert labels.moved == ""
-    home.rename(away)
-    for number in range(3):
-        with pytest.raises(FileMovedError, match="put it back, or restart the daemon"):
-            await labels.add("a", 0, sample(2), 1, None, f"meanwhile {number}")
-    assert "labels.db" in labels.moved
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
-    away.rename(home)
-    assert labels.moved == ""
-    assert await labels.add("a", 0, sample(2), 1, None, "after")
-    assert labels.counts("a", 0).labelled == 2
-    await labels.close()
-
-
-def test_labels_that_come_together_share_a_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commits = []
-
-    @contextmanager
-    def counted(connection: Connection) -> Iterator[None]:
-        with transaction(connection):
-            yield
-        commits.append(1)
-
-    monkeypatch.setattr(labels_module, "transaction", counted)
-    filled(tmp_path / "labels.db", (range(500), 2))
-    assert 1 <= len(commits) < 100
-
-
-@pytest.mark.parametrize(
-    "inputs",
-    [
-        np.arange(12, dtype=np.uint8).reshape(3, 2, 2),
+    arrays = (
         np.arange(-4, 4, dtype=np.int32),
-        np.linspace(0, 1, 6, dtype=np.float32).reshape(2, 3),
         np.arange(4, dtype=">i4"),
         np.arange(12, dtype=np.int64).reshape(3, 4).T,
         np.array(7, dtype=np.uint8),
-    ],
-    ids=lambda array: array.dtype.str,
-)
-async def test_arrays_come_back_as_they_were(tmp_path: Path, inputs: NDArray[Any]) -> None:
-    labels = Labels(tmp_path / "labels.db")
-    await labels.add("a", 0, inputs, 1, None, "r1")
-    await labels.close()
-    data = window_data(tmp_path / "labels.db", "a", 0, held_out=0.0)
-    np.testing.assert_array_equal(data.new.inputs, inputs[None])
-    assert data.new.inputs.dtype == inputs.dtype.newbyteorder("=")
-    assert data.new.labels.tolist() == [1]
-
-
-@pytest.mark.parametrize(
-    ("inputs", "label", "request_id"),
-    [
-        (np.array(["words"]), 0, "r"),
-        (np.array([object()], dtype=object), 0, "r"),
-        (np.zeros((0, 3), np.uint8), 0, "r"),
-        (sample(1), -1, "r"),
-        (sample(1), 2**40, "r"),
-        (sample(1), 0, ""),
-        (sample(1), 0, "r" * 201),
-        (sample(1), 0, "\ud800"),
-    ],
-)
-async def test_what_cannot_be_kept_is_refused_and_the_rest_goes_on(
-    tmp_path: Path, inputs: NDArray[Any], label: int, request_id: str
-) -> None:
-    labels = Labels(tmp_path / "labels.db")
-    with pytest.raises(InputError, match="label of a"):
-        await labels.add("a", 0, inputs, label, None, request_id)
+    )
+    for number, inputs in enumerate(arrays):
+        await labels.add(f"t{number}", 0, inputs, 1, None, "r1")
+    words, none = np.array(["words"]), np.zeros((0, 3), np.uint8)
+    refused: tuple[tuple[NDArray[Any], int, str], ...] = (
+        *((words, 0, "r"), (none, 0, "r"), (sample(1), -1, "r"), (sample(1), 2**40, "r")),
+        *((sample(1), 0, ""), (sample(1), 0, "r" * 201), (sample(1), 0, "\ud800")),
+    )
+    for inputs, label, request_id in refused:
+        with pytest.raises(InputError, match="label of a"):
+            await labels.add("a", 0, inputs, label, None, request_id)
     assert await labels.add("a", 0, sample(1), 0, None, "fine")
     await labels.close()
-
-
-async def test_the_same_inputs_are_always_on_one_side(tmp_path: Path) -> None:
-    labels = Labels(tmp_path / "labels.db")
-    for window in range(2):
-        await asyncio.gather(
-            *(
-                labels.add("a", window, sample(number % 30), 0, 0, f"{window}-{number}")
-                for number in range(300)
-            )
-        )
-    await labels.close()
-    trained, judged = inputs_of(window_data(tmp_path / "labels.db", "a", 1, held_out=0.4))
-    assert trained
-    assert judged
-    assert not trained & judged
-    assert trained | judged == set(range(30))
-
-
-@given(st.binary(max_size=20))
-def test_lots_lie_between_0_and_1(inputs: bytes) -> None:
-    assert 0 <= lot_of(inputs) < 1
+    for number, inputs in enumerate(arrays):
+        new = window_data(tmp_path / "labels.db", f"t{number}", 0, held_out=0.0).new
+        np.testing.assert_array_equal(new.inputs, inputs[None])
+        assert new.inputs.dtype == inputs.dtype.newbyteorder("=")
 
 
 def test_held_out_samples_are_never_trained_on_in_any_window(tmp_path: Path) -> None:
@@ -393,27 +299,6 @@ def test_a_damaged_file_is_kept_aside_and_readers_say_so(tmp_path: Path, damage:
 
     asyncio.run(scene())
     assert len(window_data(path, "a", 0, held_out=0.0).new) == 1
-
-
-def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "labels.db"
-    filled(path, (range(3), 2))
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 99")
-        connection.execute("CREATE TABLE later (what)")
-    with pytest.raises(InputError, match="use the MIGRator that wrote it"):
-        Labels(path)
-    with pytest.raises(InputError, match="use the MIGRator that wrote it"):
-        window_data(path, "a", 0)
-
-
-def test_missing_labels_and_files_are_reported(tmp_path: Path) -> None:
-    path = tmp_path / "labels.db"
-    with pytest.raises(InputError, match="no such file"):
-        window_data(path, "a", 0)
-    filled(path, (range(3), 2))
-    with pytest.raises(InputError, match="b has no labels up to window 0"):
-        window_data(path, "b", 0)
 
 
 def test_samples_before_the_first_window_are_new_and_those_of_pre_training_are_not(

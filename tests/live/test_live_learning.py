@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support import PYTHONPATH
-from support.live_context import LabelTable, idle_context, idle_forkserver, tenant_in
+from support.live_context import LabelTable, NoRollout, idle_context, idle_forkserver, tenant_in
 
 from migrator.control.events import RetrainingPlanned
 from migrator.control.retraining import Phase, TenantRetraining
@@ -27,15 +27,15 @@ from migrator.core.errors import InputError, MigratorError
 from migrator.core.problem import Instance
 from migrator.core.profiles import Curve
 from migrator.core.training import Layers, TrainingConfiguration
-from migrator.learn.estimation import AccuracyEstimate, Past
+from migrator.learn.estimation import AccuracyEstimate
 from migrator.live.labels import Labels, lot_of
 from migrator.live.learning import Learning
 from migrator.live.options import DaemonOptions, model_spec
 from migrator.live.recorder import LiveRecorder
-from migrator.live.rollout import Rollout
 from migrator.live.training import (
     PREPARE,
     EstimateResult,
+    Failed,
     JobKind,
     Progress,
     TrainingJob,
@@ -43,7 +43,6 @@ from migrator.live.training import (
     TrainingResult,
     Trainings,
 )
-from migrator.live.versions import Version
 from migrator.serving.workers.forkserver import Forkserver
 from migrator.workload.live import read_live
 
@@ -69,14 +68,6 @@ class _Ending(Trainings):
         raise self.error
 
 
-class _NoRollout(Rollout):
-    def __init__(self) -> None:
-        pass
-
-    async def roll_out(self, version: Version) -> None:
-        raise AssertionError(f"version {version.number} was adopted")
-
-
 def learning(
     tmp_path: Path,
     tenant: TenantState,
@@ -91,7 +82,7 @@ def learning(
     context.tenants[tenant.name] = tenant
     live = context.live_tenants[tenant.name]
     context.live_tenants[tenant.name] = replace(live, weights=weights)
-    return Learning(context, _NoRollout(), LiveRecorder(context))
+    return Learning(context, NoRollout(), LiveRecorder(context))
 
 
 @pytest.mark.parametrize(
@@ -105,26 +96,13 @@ def learning(
 def test_a_job_that_ends_in_any_way_does_not_stay_running(
     tmp_path: Path, tenant: TenantState, error: BaseException, raised: type[BaseException]
 ) -> None:
-    tenant.on(
-        RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9, most_samples=70))
-    )
+    plan(tenant, most_samples=70)
     trainings = _Ending(error)
     with pytest.raises(raised):
         asyncio.run(learning(tmp_path, tenant, trainings).train("photos", Instance(0, 4), {}))
     assert tenant.retraining is not None
     assert tenant.retraining.phase is Phase.WAITING
     assert trainings.jobs[0].most_samples == 70
-
-
-def test_a_job_that_cannot_even_be_begun_does_not_stay_running(
-    tmp_path: Path, tenant: TenantState
-) -> None:
-    tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9)))
-    models = learning(tmp_path, tenant, Trainings(tmp_path / "log", idle_forkserver()))
-    with pytest.raises(MigratorError):
-        asyncio.run(models.train("photos", Instance(0, 5), {}))  # no size of this board
-    assert tenant.retraining is not None
-    assert tenant.retraining.phase is Phase.WAITING
 
 
 @pytest.mark.parametrize("classes", [(), (0, 1)])
@@ -146,56 +124,79 @@ def test_weights_that_know_no_class_are_where_pre_training_begins(
     assert trainings.jobs[0].weights == weights
 
 
-SECONDS = 30.0
+class _Pretended(Trainings):
+    """Trainings that end at once: 4 s before the first step and after the last, 2 s per step.
 
+    Pre-trainings are adopted, retrainings with `adopts` set. `changed`: what is other in results.
+    """
 
-class _Resumed(Trainings):
-    """Has half of the epochs from checkpoints, and takes half of the time for the others."""
+    def __init__(self, folder: Path, **changed: Any) -> None:
+        super().__init__(folder / "log", idle_forkserver())
+        self.jobs, self.changed, self.adopts = list[TrainingJob](), changed, False
+        self.during: Callable[[], Awaitable[None]] | None = None
+        """What happens while a retraining runs."""
 
     async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
         del progress
-        half = job.settings.epochs // 2
-        return TrainingResult(
-            *(False, "it is no better", None, 0.5, 0.4, 0.5, 0.4),
-            new_classes=(),
+        self.jobs.append(job)
+        if self.during is not None:
+            await self.during()
+        result = TrainingResult(
+            *(False, "it is no better", None, 0.5, 0.4),
+            new_classes=(7, 8),
             samples=100,
             trained=100,
             curve=(0.4,) * job.settings.epochs,
-            epochs_resumed=half,
-            seconds=SECONDS + 1.0,
+            epochs_resumed=0,
+            seconds=25.0,
             start_s=1.0,
+            parts_s={"start_s": 1.0, "data_s": 1.0, "first_s": 7.0, "epochs_s": 14.0},
+            steps=10,
         )
+        if self.adopts or job.kind is JobKind.PRETRAIN:
+            weights = job.folder.parent / "made.safetensors"
+            weights.parent.mkdir(parents=True, exist_ok=True)
+            weights.write_bytes(b"weights")
+            estimate = AccuracyEstimate(0.9, 0.8, 0.1, 1.0, (0.1, 0.8), 1.0, samples=600)
+            result = msgspec.structs.replace(
+                result, adopted=True, weights=weights, accuracy_after=0.95, estimate=estimate
+            )
+        return msgspec.structs.replace(result, **self.changed)
+
+    async def estimate(self, job: TrainingJob) -> EstimateResult:
+        """Another accuracy before for every window, and less for every further configuration."""
+        self.jobs.append(job)
+        before, fractions = job.window / 10, (1.0, 0.6, 0.5)
+        return EstimateResult(
+            tuple(
+                AccuracyEstimate(0.2 + 0.6 * part, 0.7, before, 0.5, (0.2, 0.6), 1.0, one, part)
+                for one, part in zip(job.configurations, fractions, strict=False)
+            ),
+            0,
+        )
+
+
+def plan(tenant: TenantState, window: int = 3, slower: float = 1.0, **options: Any) -> None:
+    """Plan a retraining on a hundred samples."""
+    job = TenantRetraining(window, tenant.training_s(100), slower, 0.9, **options)
+    tenant.on(RetrainingPlanned(job))
 
 
 async def test_what_was_learned_before_a_restart_is_no_part_of_its_duration(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    tenant.on(RetrainingPlanned(TenantRetraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
-    models = learning(tmp_path, tenant, _Resumed(tmp_path / "log", idle_forkserver()))
-    await models.train("photos", Instance(0, 1), {})
+    tenant.on(RetrainingPlanned(TenantRetraining(3, Curve(((14.0, 60.0),)), 1.0, 0.9)))
+    half = tenant.training.configurations[0].epochs // 2
+    trainings = _Pretended(tmp_path, epochs_resumed=half, seconds=31.0, parts_s={})
+    await learning(tmp_path, tenant, trainings).train("photos", Instance(0, 1), {})
     assert tenant.duration.slower == pytest.approx(1.0)  # 30 s for half of what takes 60
-
-
-class _Estimating(_Resumed):
-    """Estimates another accuracy before for every window."""
-
-    during: Callable[[], Awaitable[None]] | None = None
-    """What happens while a retraining runs."""
-
-    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-        if self.during is not None:
-            await self.during()
-        return await super().train(job, progress)
-
-    async def estimate(self, job: TrainingJob) -> EstimateResult:
-        return EstimateResult((AccuracyEstimate(0.9, 0.9, job.window / 10, 0.5, (0.9,), 1.0),), 0)
 
 
 async def test_an_estimate_is_compared_with_the_retraining_it_was_made_for(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    tenant.on(RetrainingPlanned(TenantRetraining(3, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
-    trainings = _Estimating(tmp_path / "log", idle_forkserver())
+    plan(tenant)
+    trainings = _Pretended(tmp_path)
     models = learning(tmp_path, tenant, trainings)
     await models.estimate("photos", 2, None, 100)
     trainings.during = lambda: models.estimate("photos", 3, None, 100)
@@ -206,14 +207,20 @@ async def test_an_estimate_is_compared_with_the_retraining_it_was_made_for(
 async def test_only_estimates_of_retrainings_to_come_are_kept(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    models = learning(tmp_path, tenant, _Estimating(tmp_path / "log", idle_forkserver()))
+    models = learning(tmp_path, tenant, _Pretended(tmp_path))
     for window in range(5):
         await models.estimate("photos", window, None, 100)
     tenant.model.learn_labels(6)
     await models.estimate("photos", 5, None, 100)  # ends after the retraining it was made for
-    tenant.on(RetrainingPlanned(TenantRetraining(7, Curve(((14.0, 2 * SECONDS),)), 1.0, 0.9)))
+    plan(tenant, 7)
     await models.train("photos", Instance(0, 1), {})
     assert [estimate.before for estimate in models.past_estimates["photos"]] == [0.4]
+
+
+async def test_an_estimate_that_fails_says_why(tmp_path: Path, tenant: TenantState) -> None:
+    trainings = Trainings(tmp_path / "gone" / "log", idle_forkserver())
+    await learning(tmp_path, tenant, trainings).estimate("photos", 2, None, 100)
+    assert "was moved or deleted" in tenant.model.no_estimate
 
 
 WAYS = (
@@ -223,35 +230,11 @@ WAYS = (
 )
 
 
-class _Several(_Estimating):
-    """Estimates every configuration, and keeps its jobs."""
-
-    def __init__(self, log: Path) -> None:
-        super().__init__(log, idle_forkserver())
-        self.jobs = list[TrainingJob]()
-
-    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-        self.jobs.append(job)
-        return await super().train(job, progress)
-
-    async def estimate(self, job: TrainingJob) -> EstimateResult:
-        self.jobs.append(job)
-        fractions = (1.0, 0.6, 0.5)
-        estimates = zip(job.configurations, fractions, strict=True)
-        return EstimateResult(
-            tuple(
-                AccuracyEstimate(0.2 + 0.6 * part, 0.7, 0.2, 0.5, (0.2, 0.6), 1.0, settings, part)
-                for settings, part in estimates
-            ),
-            0,
-        )
-
-
 async def test_all_configurations_are_estimated_at_once_and_the_chosen_one_is_carried_out(
     tmp_path: Path, tenant: TenantState
 ) -> None:
     tenant.training = replace(tenant.training, configurations=WAYS)
-    trainings = _Several(tmp_path / "log")
+    trainings = _Pretended(tmp_path)
     models = learning(tmp_path, tenant, trainings)
     await models.estimate("photos", 2, None, 100)
     tenant.begin_window(3, 100, 0.2, TrainingRoom(98.0, 1e6))
@@ -278,118 +261,59 @@ async def test_before_any_estimate_a_short_configuration_is_expected_to_gain_les
     tmp_path: Path, tenant: TenantState
 ) -> None:
     tenant.training = replace(tenant.training, configurations=WAYS)
-    await learning(tmp_path, tenant, _Pretraining(tmp_path / "log", idle_forkserver())).prepare(
-        tenant
-    )
+    await learning(tmp_path, tenant, _Pretended(tmp_path)).prepare(tenant)
     tenant.begin_window(3, 100, 0.2, TrainingRoom(98.0, 1e6))
     assert tenant.retraining is not None
     half, head = (other.accuracy_post for other in tenant.retraining.others)
     assert 0.2 < head < half < tenant.retraining.expected
 
 
-class _Pretraining(_Estimating):
-    """Pre-trains, and keeps with which earlier retrainings estimates are made."""
+class _Losing(_Pretended):
+    """Loses its first process, the second one fails on the GPU, and later ones are as `last`."""
 
-    past: tuple[Past, ...] = ()
+    last: MigratorError | None = None
 
     async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-        result = await super().train(job, progress)
-        weights = job.folder.parent / "made.safetensors"
-        weights.parent.mkdir(parents=True, exist_ok=True)
-        weights.write_bytes(b"weights")
-        estimated = AccuracyEstimate(0.9, 0.8, 0.1, 1.0, (0.1, 0.8), 1.0, samples=600)
-        return msgspec.structs.replace(
-            result, adopted=True, weights=weights, accuracy_after=0.95, estimate=estimated
-        )
-
-    async def estimate(self, job: TrainingJob) -> EstimateResult:
-        self.past = job.past
-        return await super().estimate(job)
+        errors = TrainingLostError("lost"), Failed("CUDA error", again=True).error("photos")
+        error = (*errors, self.last)[len(self.jobs)]
+        if error is None:
+            return await super().train(job, progress)
+        self.jobs.append(job)
+        raise error
 
 
-async def test_estimates_begin_with_the_pre_training_also_after_a_restart(
+async def test_a_lost_pre_training_is_started_again_twice(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    trainings = _Pretraining(tmp_path / "log", idle_forkserver())
+    trainings = _Losing(tmp_path)
     await learning(tmp_path, tenant, trainings).prepare(tenant)
-    models = learning(tmp_path, tenant, trainings)
-    await models.prepare(tenant)
-    await models.estimate("photos", 0, None, 100)
-    (past,) = trainings.past
-    assert (past.limit, past.came, past.samples) == (0.8, 0.95, 600)
+    assert tenant.version is not None
+    assert trainings.jobs == 3 * trainings.jobs[:1]
 
 
-@asynccontextmanager
-async def _whole() -> AsyncIterator[dict[str, str]]:
-    yield {}
-
-
-async def test_what_a_pre_training_tries_is_no_part_of_later_retrainings(
+async def test_a_pre_training_that_is_lost_three_times_is_an_error(
     tmp_path: Path, tenant: TenantState
 ) -> None:
-    class Trying(_Pretraining):
-        async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-            result = await super().train(job, progress)
-            parts_s = {"start_s": 1.0, "trial_s": 10.0, "first_s": 3.0, "epochs_s": 14.0}
-            return msgspec.structs.replace(
-                result, seconds=35.0, start_s=1.0, parts_s=parts_s, steps=10
-            )
-
-    gpu_thread = SimpleNamespace(whole=_whole)
-    trainings = Trying(tmp_path / "log", idle_forkserver())
-    await learning(tmp_path, tenant, trainings, "mps", gpu_thread=gpu_thread).prepare_all(print)
-    # a half counts of what was measured: 34 s less 10 of the trial and 2 of each of 10 steps
-    assert tenant.duration.fixed_s == pytest.approx(2.0)
-
-
-class _Timed(Trainings):
-    """4 s before the first step and after the last, 2 s for each of 10 steps."""
-
-    samples = 100
-    epochs: int | None = None
-
-    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-        del progress
-        return TrainingResult(
-            *(False, "it is no better", None, 0.5, 0.4, 0.5, 0.4),
-            new_classes=(7, 8),
-            samples=self.samples,
-            trained=self.samples,
-            curve=(0.4,) * (job.settings.epochs if self.epochs is None else self.epochs),
-            epochs_resumed=0,
-            seconds=25.0,
-            start_s=1.0,
-            parts_s={"start_s": 1.0, "data_s": 1.0, "first_s": 7.0, "epochs_s": 14.0},
-            steps=10,
-        )
-
-
-class _TimedAfterPretraining(_Pretraining):
-    """As `_Timed` once there is a first version: the model is no better, or it is."""
-
-    adopts = False
-
-    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-        result = await super().train(job, progress)
-        if job.kind is JobKind.PRETRAIN:
-            return result
-        refused = await _Timed(Path("unused"), idle_forkserver()).train(job, progress)
-        weights = result.weights if self.adopts else None
-        return msgspec.structs.replace(refused, adopted=self.adopts, weights=weights)
+    trainings = _Losing(tmp_path)
+    trainings.last = TrainingLostError("lost for good")
+    with pytest.raises(TrainingLostError, match="lost for good"):
+        await learning(tmp_path, tenant, trainings).prepare(tenant)
+    assert tenant.version is None
 
 
 @pytest.mark.parametrize("adopts", [True, False])
-async def test_a_restarted_daemon_expects_what_a_retraining_took_and_gained(
+async def test_a_restarted_daemon_expects_what_trainings_took_and_gained(
     tmp_path: Path, tenant: TenantState, adopts: bool
 ) -> None:
-    trainings = _TimedAfterPretraining(tmp_path / "log", idle_forkserver())
-    trainings.adopts = adopts
+    trainings = _Pretended(tmp_path)
     models = learning(tmp_path, tenant, trainings, "mps")
     await models.prepare(tenant)
+    (past,) = models.past_estimates["photos"]
+    assert (past.limit, past.came, past.samples) == (0.8, 0.95, 600)
     _set_profile(tenant, 10.0)
-    at_first = tenant.duration.facts
+    at_first, trainings.adopts = tenant.duration.facts, adopts
     await models.estimate("photos", 2, None, 100)
-    tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9)))
+    plan(tenant)
     await models.train("photos", Instance(0, 1), {})
     assert tenant.duration.facts != at_first
     assert tenant.model.gains.completions == 1
@@ -399,7 +323,39 @@ async def test_a_restarted_daemon_expects_what_a_retraining_took_and_gained(
     assert again.duration.facts == tenant.duration.facts
     assert again.model.gains.facts == tenant.model.gains.facts
     assert restarted.past_estimates == models.past_estimates
-    assert (again.version.number if again.version else 0) == (2 if adopts else 1)
+    assert again.version is not None
+    assert again.version.number == (2 if adopts else 1)
+
+
+async def test_what_a_pre_training_tries_is_no_part_of_later_retrainings(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    parts_s = {"start_s": 1.0, "trial_s": 10.0, "first_s": 3.0, "epochs_s": 14.0}
+    trainings = _Pretended(tmp_path, seconds=35.0, parts_s=parts_s)
+    gpu_thread = SimpleNamespace(whole=lambda: nullcontext({}))
+    await learning(tmp_path, tenant, trainings, "mps", gpu_thread=gpu_thread).prepare_all(print)
+    # a half counts of what was measured: 34 s less 10 of the trial and 2 of each of 10 steps
+    assert tenant.duration.fixed_s == pytest.approx(2.0)
+
+
+async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(
+    tmp_path: Path, tenant: TenantState
+) -> None:
+    trainings = _Pretended(tmp_path)
+    models, trainings.adopts = learning(tmp_path, tenant, trainings), True
+    await models.prepare(tenant)
+    plan(tenant)
+    assert "it is no better" in await models.train("photos", Instance(0, 1), {})
+    plan(tenant, 4)
+
+    async def roll_back() -> None:
+        assert await models.roll_back("photos")
+
+    trainings.during = roll_back
+    why = await models.train("photos", Instance(0, 1), {})
+    assert "version 2, which was rolled back" in why
+    assert tenant.version is not None
+    assert tenant.version.number == 1
 
 
 @pytest.mark.parametrize(("driver", "weight"), [("mps", 1.0), ("emulated", 0.5)])
@@ -407,15 +363,13 @@ async def test_the_first_retraining_on_a_gpu_replaces_the_profile(
     tmp_path: Path, tenant: TenantState, driver: str, weight: float
 ) -> None:
     _set_profile(tenant, 10.0)
-    tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9)))
-    models = learning(tmp_path, tenant, _Timed(tmp_path / "log", idle_forkserver()), driver)
+    plan(tenant)
+    models = learning(tmp_path, tenant, _Pretended(tmp_path), driver)
     await models.train("photos", Instance(0, 1), {})
     # 20 s of steps where the profile says 10, and 4 s that samples do not change
     assert tenant.duration.slower == pytest.approx(1 + weight)
     assert tenant.duration.fixed_s == pytest.approx(4.0 * weight)
-    tenant.on(
-        RetrainingPlanned(TenantRetraining(4, tenant.training_s(100), tenant.duration.slower, 0.9))
-    )
+    plan(tenant, 4, tenant.duration.slower)
     await models.train("photos", Instance(0, 1), {})
     assert tenant.duration.slower == pytest.approx(2.0 if weight == 1.0 else 1.75)
 
@@ -438,9 +392,10 @@ async def test_a_retraining_is_timed_by_what_it_learned(
     _set_profile(tenant, 10.0)
     if epochs is not None:
         slower *= tenant.training.configurations[0].epochs if epochs else 1
-    tenant.on(RetrainingPlanned(TenantRetraining(3, tenant.training_s(100), 1.0, 0.9, labelled=40)))
-    trainings = _Timed(tmp_path / "log", idle_forkserver())
-    trainings.samples, trainings.epochs = samples, epochs
+    plan(tenant, labelled=40)
+    trainings = _Pretended(tmp_path, samples=samples, trained=samples)
+    if epochs is not None:
+        trainings.changed["curve"] = (0.4,) * epochs
     await learning(tmp_path, tenant, trainings, "mps").train("photos", Instance(0, 1), {})
     assert tenant.duration.slower == pytest.approx(slower)
     # the next one replays its two new classes as well

@@ -9,8 +9,7 @@ from support.watched_run import PHOTOS, Run, came, eventful, watched_run
 
 from migrator.control.events import Created, Ready, TrainingCompleted, TrainingProgressed
 from migrator.control.tenant_state import TrainingRoom
-from migrator.core.problem import Holding, Instance, Kind, Plan, Share, Task
-from migrator.policies.policy import Decision
+from migrator.core.problem import Holding, Instance, Share
 
 
 @pytest.fixture
@@ -46,29 +45,6 @@ def test_a_retraining_shows_its_progress_and_what_it_should_bring(run: Run) -> N
     assert run.value("migrator_retraining_running", tenant="photos") == 0
 
 
-def test_plans_and_reconfigurations(run: Run) -> None:
-    assert run.value("migrator_plans_total", outcome="taken") == 1
-    assert run.value("migrator_planner_seconds_sum") == 0.5
-    assert run.value("migrator_planner_gap_ratio") == 0.25
-    assert run.value("migrator_plans_asked_total", reason="window") == 1
-    assert run.value("migrator_plans_asked_total", reason="other") == 1
-    assert run.value("migrator_reconfigurations_total", kind="warm", outcome="done") == 1
-    assert run.value("migrator_reconfiguration_seconds_count", part="first") == 1
-    assert (
-        run.value("migrator_overhead_spent_seconds_total", seen="hidden", tenant="photos") == 0.25
-    )
-    assert (
-        run.value("migrator_overhead_spent_seconds_total", seen="visible", tenant="photos") == 0.5
-    )
-
-
-def test_a_plan_without_certificate_has_no_gap(run: Run) -> None:
-    run.recorder.plan_followed(Decision(((),)), 0.1)
-    assert not [sample for sample in run.samples() if sample.name == "migrator_planner_gap_ratio"]
-    run.recorder.plan_followed(Decision(((),), plan=Plan(1.0, float("inf"), "x", 0, (), ())), 0.1)
-    assert run.value("migrator_planner_gap_ratio") == float("inf")
-
-
 def test_instances_have_the_labels_of_dcgm_exporter(run: Run) -> None:
     assert run.value("migrator_instances", state="ready", GPU_I_PROFILE="4g.20gb") == 1
     assert run.value("migrator_instances", state="ready", GPU_I_PROFILE="1g.5gb") == 0
@@ -101,16 +77,3 @@ def test_shares_have_no_profile_and_are_told_apart(tmp_path: Path) -> None:
         ("25%", "", "")
     }
     assert len({label["unit"] for label in labels}) == 2
-
-
-def test_how_many_series_there_are_does_not_depend_on_what_happens(tmp_path: Path) -> None:
-    run = watched_run(tmp_path)
-    came(run, "photos", 1)
-    quiet = len(run.samples())
-    for number in range(50):
-        run.recorder.decisions.plan_requested(f"reason {number}")
-        came(run, "photos", 3)
-        wanted = Instance(0, 4, Task("photos", Kind.INFERENCE))
-        run.context.executor.follow(run.now_s[0] + number, [(wanted,)], 1.0)
-    busy = len(run.samples())
-    assert busy - quiet == 1  # the one instance

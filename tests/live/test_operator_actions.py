@@ -3,88 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.live_context import idle_context, idle_forkserver
+from support.live_context import NoRollout, idle_context, operator_actions
 from support.live_daemon import scenario_file
 from support.stand_in_worker import StandInWorker, infer
 from support.waiting import until_async
 
-from migrator.control.events import Create, Instruction, RetrainingPlanned, TrainingCompleted
-from migrator.control.retraining import TenantRetraining
-from migrator.control.retraining_plans import RetrainingPlans
+from migrator.control.events import Create
 from migrator.core.action import Acted, ActionKind, Outcome
 from migrator.core.errors import HttpError, InputError
 from migrator.core.problem import Instance, Kind, Task
-from migrator.core.profiles import Curve
-from migrator.live.actuation import Actuation
 from migrator.live.context import Context
 from migrator.live.daemon import new_controller
 from migrator.live.learning import Learning
-from migrator.live.operator_actions import DrainedTenants, OperatorActions
+from migrator.live.operator_actions import DrainedTenants
 from migrator.live.options import DaemonOptions
 from migrator.live.recorder import LiveRecorder
-from migrator.live.rollout import Rollout
-from migrator.live.training import Progress, TrainingJob, TrainingResult, Trainings
 from migrator.live.versions import Version
 from migrator.records.rows import ActionRecord
 from migrator.workload.live import read_live
-
-ON = Instance(4, 3, Task("photos", Kind.RETRAINING))
-
-
-class HeldTrainings(Trainings):
-    """A retraining that ends when the test says so, with a model that would be adopted."""
-
-    def __init__(self, weights: Path) -> None:
-        super().__init__(weights, idle_forkserver())
-        self.begun, self.end, self._weights = asyncio.Event(), asyncio.Event(), weights
-
-    async def train(self, job: TrainingJob, progress: Progress | None = None) -> TrainingResult:
-        assert progress is not None
-        progress(0.5)
-        self.begun.set()
-        await self.end.wait()
-        return TrainingResult(
-            adopted=True,
-            why="better",
-            weights=self._weights,
-            accuracy_before=0.5,
-            accuracy_after=0.9,
-            accuracy_new_before=0.0,
-            accuracy_new_after=0.9,
-            new_classes=(1,),
-            samples=job.window,
-            trained=job.window,
-            curve=(0.9,) * job.settings.epochs,
-            epochs_resumed=0,
-            seconds=31.0,
-            start_s=30.0,
-        )
-
-
-class Instructions(Actuation):
-    """Instructions that are not carried out."""
-
-    def __init__(self) -> None:
-        self.given: list[Instruction] = []
-
-    def do(self, instructions: Iterable[Instruction]) -> None:
-        self.given += instructions
-
-
-class Rollouts(Rollout):
-    """Versions that reach no worker."""
-
-    def __init__(self) -> None:
-        self.versions: list[tuple[str, int]] = []
-
-    async def roll_out(self, version: Version) -> None:
-        self.versions.append((version.tenant, version.number))
 
 
 class Kept(LiveRecorder):
@@ -93,17 +34,10 @@ class Kept(LiveRecorder):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.actions: list[ActionRecord] = []
-        self.results: list[tuple[str, bool]] = []
         self.begun: list[tuple[str, int, str]] = []
 
     def action(self, row: ActionRecord) -> None:
         self.actions.append(row)
-
-    def retrained(
-        self, tenant: str, job: TenantRetraining, result: TrainingResult, version: Version | None
-    ) -> None:
-        del job, version
-        self.results.append((tenant, result.adopted))
 
     def begin_version(self, tenant: str, version: Version, words: str = "") -> None:
         self.begun.append((tenant, version.number, words))
@@ -116,25 +50,15 @@ class Bench:
         self.folder, self.weights = folder, folder / "weights"
         self.weights.write_bytes(b"weights")
         live = read_live(scenario_file(folder, "photos", "cameras"))
-        self.trainings = HeldTrainings(self.weights)
-        context = idle_context(DaemonOptions(live, folder / "state"), trainings=self.trainings)
+        context = idle_context(DaemonOptions(live, folder / "state"))
         self.context, self.clock = context, context.clock
         self.tenants, self.router, self.executor = context.tenants, context.router, context.executor
-        self.recorder, self.actuation, self.rollout = Kept(context), Instructions(), Rollouts()
+        self.recorder, self.rollout = Kept(context), NoRollout()
         controller = new_controller(context, self.recorder, lambda _: None)
         self.planning = controller.planning
-        self.learning = Learning(context, self.rollout, self.recorder)
-        retrainings = RetrainingPlans(
-            context.tenants, context.clock, context.labels, controller, on_instances=False
-        )
-        self.actions = OperatorActions(
-            context,
-            controller,
-            self.actuation,
-            self.learning,
-            retrainings,
-            self.recorder,
-            empty_s=5.0,
+        learning = Learning(context, self.rollout, self.recorder)
+        self.actions, self.actuation = operator_actions(
+            context, controller, learning, self.recorder
         )
         self.actions.restore_drained()
 
@@ -175,12 +99,6 @@ async def test_pausing_reaches_the_executor_and_is_recorded(bench: Bench) -> Non
     assert bench.recorder.actions[0].words == first.words
 
 
-async def test_replanning_asks_the_policy_at_once(bench: Bench) -> None:
-    bench.clock.start()
-    assert (await bench.act("replan")).outcome is Outcome.DONE
-    assert bench.planning.ask((), {}) == "asked for by an operator"
-
-
 async def test_rolled_back_the_version_before_serves_and_is_learned_from(bench: Bench) -> None:
     bench.versions("photos", 3)
     acted = await bench.act("roll-back", "photos")
@@ -199,22 +117,6 @@ async def test_rolled_back_the_version_before_serves_and_is_learned_from(bench: 
     assert "no earlier version" in last.words
 
 
-async def test_the_number_of_a_withdrawn_version_is_not_given_again(bench: Bench) -> None:
-    bench.versions("photos", 2)
-    await bench.act("roll-back", "photos")
-    assert bench.context.versions_of("photos").add(bench.weights, None).number == 3
-
-
-async def test_a_damaged_model_that_serves_is_withdrawn_and_not_the_one_before(
-    bench: Bench,
-) -> None:
-    bench.versions("photos", 3)
-    versions = bench.context.versions_of("photos")
-    (versions.folder / "000003.safetensors").write_bytes(b"damaged")
-    assert "version 2 serves again" in (await bench.act("roll-back", "photos")).words
-    assert versions.earlier(4) == (2, 1)
-
-
 async def test_where_all_earlier_versions_are_damaged_it_fails_and_changes_nothing(
     bench: Bench,
 ) -> None:
@@ -224,39 +126,6 @@ async def test_where_all_earlier_versions_are_damaged_it_fails_and_changes_nothi
     assert (await bench.act("roll-back", "photos")).outcome is Outcome.FAILED
     assert bench.rollout.versions == []
     assert versions.earlier(3) == (2, 1)
-
-
-async def test_a_retraining_of_what_was_rolled_back_is_not_adopted(bench: Bench) -> None:
-    bench.versions("photos", 2)
-    photos = bench.tenants["photos"]
-    seconds = Curve(((1.0, 2.0), (100.0, 1.0)))
-    photos.on(RetrainingPlanned(TenantRetraining(5, seconds, 1.0, 0.9)))
-    training = asyncio.create_task(bench.learning.train("photos", ON, {}))
-    await bench.trainings.begun.wait()
-    await bench.act("roll-back", "photos")
-    bench.trainings.end.set()
-    assert "version 2, which was rolled back" in await training
-    assert photos.version is not None
-    assert (photos.version.number, photos.model.since) == (1, 0)
-    assert bench.recorder.results == [("photos", False)]
-
-
-async def test_the_start_of_a_retraining_is_not_learned_as_its_duration(bench: Bench) -> None:
-    photos = bench.tenants["photos"]
-    photos.on(RetrainingPlanned(TenantRetraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)))
-    bench.trainings.end.set()
-    await bench.learning.train("photos", ON, {})
-    # 31 s with 30 s of start: half of the planned 2 s, smoothed
-    assert photos.duration.slower == pytest.approx(0.75)
-
-
-async def test_the_gain_of_a_retraining_is_expected_of_the_next(bench: Bench) -> None:
-    photos = bench.tenants["photos"]
-    photos.on(RetrainingPlanned(TenantRetraining(5, Curve(((1.0, 2.0), (100.0, 2.0))), 1.0, 0.9)))
-    bench.trainings.end.set()
-    await bench.learning.train("photos", ON, {})
-    # from 0.5 to 0.9: four of five errors
-    assert photos.model.gains.removed == pytest.approx(0.8)
 
 
 async def test_drained_it_refuses_and_is_left_out_of_plans(bench: Bench) -> None:
@@ -289,36 +158,6 @@ async def test_what_waits_is_answered_before_it_is_planned_without(bench: Bench)
     assert asking.done()
 
 
-async def test_while_it_is_retrained_a_drained_tenant_is_planned_for_with_no_demand(
-    bench: Bench,
-) -> None:
-    photos = bench.tenants["photos"]
-    for _ in range(10):
-        photos.count_requests(7.0)
-    seconds = Curve(((1.0, 2.0), (100.0, 1.0)))
-    photos.on(RetrainingPlanned(TenantRetraining(5, seconds, 1.0, 0.9)))
-    photos.start_retraining(ON)
-    await bench.act("drain", "photos")
-    assert photos.planned
-    assert photos.view().history.sum() == 0
-    photos.count_requests(0.0)
-    photos.on(TrainingCompleted())
-    assert not photos.planned
-    await bench.act("undrain", "photos")
-    assert photos.view().history.tolist()[-10:] == [7.0] * 10
-
-
-async def test_a_daemon_started_again_drains_still_and_is_not_paused(bench: Bench) -> None:
-    await bench.act("drain", "cameras")
-    await bench.act("pause")
-    again = Bench(bench.folder)
-    assert again.tenants["cameras"].drained
-    assert again.router.refuses("cameras")
-    assert not again.router.refuses("photos")
-    assert not again.executor.paused
-    again.planning.close()
-
-
 async def test_an_unexpected_error_is_recorded_too(bench: Bench) -> None:
     del bench.router.counts["photos"]
     acted = await bench.act("drain", "photos")
@@ -339,14 +178,6 @@ async def test_a_tenant_that_is_being_removed_or_is_gone_is_left_alone(
         assert acted.outcome is Outcome.REFUSED
         assert f"{name} is being removed" in acted.words
     assert not bench.tenants["photos"].planned
-
-
-def test_tenants_that_are_drained_at_once_all_stay_drained(tmp_path: Path) -> None:
-    names = [f"tenant-{number}" for number in range(20)]
-    drained = DrainedTenants(tmp_path / "drained.json")
-    with ThreadPoolExecutor(20) as threads:
-        list(threads.map(lambda name: drained.set(name, drained=True), names))
-    assert all(name in DrainedTenants(tmp_path / "drained.json") for name in names)
 
 
 async def test_an_action_that_cannot_be_stored_is_not_done(

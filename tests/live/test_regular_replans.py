@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.live_context import idle_context
@@ -29,13 +28,8 @@ def test_only_plans_that_change_something_are_recorded_and_logged(
     caplog.set_level(logging.INFO)
     serving = DaemonOptions(read_live(scenario_file(tmp_path, "photos", window_s=10)), tmp_path)
     serving.folder.mkdir(parents=True)
-    facts: dict[str, Any] = {
-        "scenario": "small",
-        "board": "A100-40GB",
-        "driver": "emulated",
-        "policy": "x",
-    }
-    with Records(serving.records, **facts, seed=0) as records:
+    of_run = Records(serving.records, scenario="s", board="b", driver="d", policy="p", seed=0)
+    with of_run as records:
         context = idle_context(serving, records=records)
         now_s = [100.0]
         context.clock.now_s = lambda: now_s[0]

@@ -1,4 +1,4 @@
-"""What the daemon reports of every tenant and window is what its clients counted."""
+"""What the daemon reports of every tenant and window is what its clients counted, or unknown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Reported:
     counted: ClientTally
 
 
-def reported(folder: Path) -> list[Reported]:
+def reported(folder: Path, labels_at: LabelsAt) -> list[Reported]:
     """A load of two tenants, under a policy that does not estimate."""
     path = scenario_file(folder, "photos", "cameras", window_s=WINDOW_S, policy="equal-mig")
     text = path.read_text(encoding="utf-8").replace("mean_rps: 5", f"mean_rps: {RATE}")
@@ -40,7 +40,7 @@ def reported(folder: Path) -> list[Reported]:
             read_live(path),
             daemon.url,
             windows=WINDOWS,
-            labels_at=LabelsAt.FEEDBACK,
+            labels_at=labels_at,
             first_lead_s=4.0,
         )
         assert daemon.process.wait(60) == 0, daemon.said()
@@ -57,8 +57,16 @@ def near(ours: float, theirs: float) -> bool:
 
 
 def test_with_labels_as_feedback_it_is_what_clients_counted(tmp_path: Path) -> None:
-    for pair in reported(tmp_path):
+    for pair in reported(tmp_path, LabelsAt.FEEDBACK):
         assert near(pair.row.received, pair.counted.sent), pair
         assert near(pair.row.in_time, pair.counted.in_time), pair
         assert pair.row.goodput is not None, pair
         assert near(pair.row.goodput, pair.counted.goodput), pair
+
+
+def test_with_labels_at_the_start_it_is_unknown_and_the_accuracy_says_why(tmp_path: Path) -> None:
+    for pair in reported(tmp_path, LabelsAt.START):
+        assert near(pair.row.received, pair.counted.sent), pair
+        assert near(pair.row.in_time, pair.counted.in_time), pair
+        assert pair.row.goodput is None, pair
+        assert pair.row.evidence == "samples", pair

@@ -40,13 +40,6 @@ def _version(number: int, daemon: Served, tenant: str = "photos") -> dict[str, A
     )
 
 
-def _act(daemon: Served, action: str, tenant: str | None = None) -> tuple[int, dict[str, Any]]:
-    answer = daemon.client.post(
-        f"{daemon.url}/admin/actions", json={"action": action, "tenant": tenant}
-    )
-    return answer.status_code, answer.json()
-
-
 def test_a_tenant_is_retrained_at_once_when_an_operator_asks(tmp_path: Path) -> None:
     with served(_scenario(tmp_path, "migrator"), tmp_path / "state") as daemon:
         settled(daemon)
@@ -64,25 +57,10 @@ def test_a_tenant_is_retrained_at_once_when_an_operator_asks(tmp_path: Path) -> 
         assert (code, "on 45 new labels" in words) == (0, True)
         _version(3, daemon)
         assert _admin(daemon, "retrain", "photos")[0] == 1
-        status, answer = _act(daemon, "drain", "photos"), _act(daemon, "retrain", "photos")
+        status, answer = daemon.act("drain", "photos"), daemon.act("retrain", "photos")
         assert (status[0], answer[0]) == (200, 409)
         assert "photos is drained; undrain it" in answer[1]["error"]
         assert daemon.stop() == 0
-
-
-def test_it_is_retrained_when_its_answers_are_less_accurate(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with served(_scenario(tmp_path, retrain_after_drop=0.2), state) as daemon:
-        settled(daemon)
-        teach(daemon, "photos", 0, 60, "as-before")
-        assert daemon.status()["tenants"]["photos"]["retraining"] == "none"
-        teach(daemon, "photos", 1, 90, "drifted")
-        # the second one may be less accurate on these classes than on its held-out samples
-        now = daemon.wait_for(
-            lambda now: now["tenants"]["photos"]["version"] >= 2, "another version serves"
-        )
-        assert now["window"] == 0
-        said(state, "the retraining of photos is requested: its accuracy fell from")
 
 
 def test_one_that_waits_is_asked_for_once_and_enough_new_labels_ask_for_one(
@@ -91,16 +69,16 @@ def test_one_that_waits_is_asked_for_once_and_enough_new_labels_ask_for_one(
     state = tmp_path / "state"
     with served(_scenario(tmp_path, of=1, retrain_after_labels=30), state) as daemon:
         settled(daemon)
-        assert _act(daemon, "pause")[0] == 200
+        assert daemon.act("pause")[0] == 200
         teach(daemon, "photos", 1, 40, "first")
-        first, *others = [_act(daemon, "retrain", "photos") for _ in range(20)]
+        first, *others = [daemon.act("retrain", "photos") for _ in range(20)]
         assert first[0] == 200
         assert "photos is retrained on 40 new labels" in first[1]["words"]
         for status, answer in others:
             assert (status, "was asked for already" in answer["words"]) == (200, True)
         said(state, "the retraining of photos is requested")
         assert sum("is requested" in words for words in events(state, "retraining")) == 1
-        assert _act(daemon, "resume")[0] == 200
+        assert daemon.act("resume")[0] == 200
         _version(2, daemon)
         for tenant in ("photos", "cameras"):
             daemon.upload(tenant, *samples(1, 29), "few")

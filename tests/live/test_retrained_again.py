@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.faults import labels_of, settled, teach
 from support.live_context import tenant_in
-from support.live_daemon import Served, scenario_file, served
+from support.live_daemon import scenario_file
 from support.make import lengths
 
 from migrator.control.events import TrainingCompleted
@@ -22,7 +21,7 @@ from migrator.policies.window_problem import problem_of
 from migrator.workload.live import read_live
 
 BOARD = board("A100-40GB")
-WINDOW_S, PER_WINDOW, HELD_OUT = 20, 6000, 0.25
+WINDOW_S, PER_WINDOW = 20, 6000
 
 
 @pytest.fixture
@@ -61,20 +60,6 @@ def run_windows(
     return done
 
 
-def test_a_retraining_takes_as_long_as_what_fits_not_as_all_that_came(tenant: TenantState) -> None:
-    room = TrainingRoom.of(BOARD, [tenant], WINDOW_S)
-    tenant.begin_window(60, 60 * PER_WINDOW, 0.1, room)
-    job = tenant.retraining
-    assert job is not None
-    assert job.most_samples is not None
-    assert job.seconds.at(room.sms) <= room.seconds
-    # and few labels are all learned
-    tenant.begin_window(61, 100, 0.1, room)
-    assert tenant.retraining is not None
-    few = tenant.training_s(round(100 * (1 - HELD_OUT)))
-    assert tenant.retraining.seconds.at(98) == few.at(98)
-
-
 def test_sixty_windows_with_pauses_failures_and_a_duration_measured_far_too_long(
     tenant: TenantState,
 ) -> None:
@@ -102,19 +87,6 @@ def test_a_planner_that_is_always_late_finds_time_for_a_smaller_one(tenant: Tena
     assert max(np.diff(done)) <= 10
 
 
-def test_an_estimate_without_gain_is_doubted_after_some_windows(tenant: TenantState) -> None:
-    room, expected = TrainingRoom.of(BOARD, [tenant], WINDOW_S), []
-    tenant.model.compare(before=0.1, after=0.2, estimated=0.2)  # estimates have been right
-    for window in range(1, 7):
-        tenant.model.set_estimate(0.1, window)
-        tenant.begin_window(window, 100, 0.1, room)
-        assert tenant.retraining is not None
-        expected.append(tenant.retraining.expected)
-        tenant.end_window()
-    assert expected[:3] == [0.1] * 3
-    assert min(expected[3:]) > 0.3
-
-
 def test_a_share_of_the_window_is_left_for_every_tenant(tmp_path: Path) -> None:
     live = read_live(scenario_file(tmp_path, "photos", "cameras", "news", window_s=WINDOW_S))
     both = zip(live.scenario.tenants, live.tenants, strict=True)
@@ -122,47 +94,3 @@ def test_a_share_of_the_window_is_left_for_every_tenant(tmp_path: Path) -> None:
     room = TrainingRoom.of(BOARD, tenants, WINDOW_S)
     assert room.sms == BOARD.sms_of(4)
     assert room.seconds * 3 < WINDOW_S
-
-
-def next_window(daemon: Served) -> None:
-    window = daemon.status()["window"]
-    daemon.wait_for(lambda now: now["window"] > window, "the next window")
-
-
-def act(daemon: Served, action: str) -> None:
-    answer = daemon.client.post(f"{daemon.url}/admin/actions", json={"action": action})
-    assert answer.status_code == 200, answer.text
-
-
-def test_a_real_daemon_retrains_after_paused_windows_and_after_it_lost_its_records(
-    tmp_path: Path,
-) -> None:
-    """Sixty labels are learned within a window; two hundred take longer."""
-    path = scenario_file(tmp_path, "photos", window_s=4, policy="migrator", training_ratio=10.0)
-    state = tmp_path / "state"
-    with served(path, state) as daemon:
-        settled(daemon)
-        act(daemon, "pause")
-        for name in range(2):
-            teach(daemon, "photos", 1, 100, str(name))
-            next_window(daemon)
-        assert daemon.status()["tenants"]["photos"]["version"] == 1
-        act(daemon, "resume")
-        retrained = daemon.wait_for(
-            lambda now: now["tenants"]["photos"]["version"] >= 2, "it is retrained"
-        )
-        teach(daemon, "photos", 1, 1, "8")
-        assert len(labels_of(state)) >= 201
-        assert daemon.stop() == 0, daemon.said()
-    for file in (state / "live" / "small").glob("records.db*"):
-        file.unlink()
-    with served(path, state) as again:
-        now = again.status()
-        assert now["window"] > retrained["window"]
-        teach(again, "photos", 2, 60, "9")  # classes that are new to it
-        version = now["tenants"]["photos"]["version"]
-        again.wait_for(
-            lambda now: now["tenants"]["photos"]["version"] > version, "it is retrained again"
-        )
-        assert {f"9-{number}" for number in range(60)} <= set(labels_of(state))
-        assert again.stop() == 0, again.said()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.live_learning import MASKED, MEANS, MODEL, SETTINGS, SPOILED, UNBOUNDED, made_job
+from support.live_learning import MASKED, MEANS, MODEL, SETTINGS, UNBOUNDED, made_job
 from support.tiny_model import Tiny
 
 from migrator.core.errors import InputError
@@ -68,12 +68,9 @@ def test_new_classes_are_learned_from_labels_and_old_ones_kept(
 ) -> None:
     result = retrained(replace(job, folder=tmp_path))
     assert result.new_classes == (2, 3)
-    assert result.accuracy_new_before == 0
-    assert result.accuracy_new_after > 0.6
     assert result.adopted
     assert result.accuracy_after > result.accuracy_before + 0.2
     assert result.weights is not None
-    assert job.labels is not None
     data = window_data(job.labels, job.tenant, 0, replay=job.replay)
     assert result.samples == len(data.training)
     assert accuracy(model_of(result.weights), data.held_out) == result.accuracy_after
@@ -90,50 +87,6 @@ def test_the_start_of_the_process_is_no_part_of_the_training(
     assert result.training_s >= 0.5
     assert result.seconds == result.start_s + result.training_s
     assert result.training_s <= time.monotonic() - asked_s - 30.0
-
-
-def test_the_parts_of_a_retraining_add_up_to_its_duration(job: TrainingJob, tmp_path: Path) -> None:
-    settings = replace(SETTINGS, epochs=6)
-    result = retrained(replace(job, folder=tmp_path, pace_s=2.0, settings=settings))
-    assert sum(result.parts_s.values()) == pytest.approx(result.seconds, abs=0.5)
-    assert set(result.parts_s) >= {"start_s", "data_s", "first_s", "epochs_s", "evaluation_s"}
-    assert result.parts_s["start_s"] == pytest.approx(result.start_s, abs=0.1)
-    assert result.steps == settings.steps(result.samples)
-    # the pace is spread over all steps: what it leaves is reading, evaluating and saving
-    assert 0 <= result.fixed_s < result.training_s / 2
-
-
-def test_a_configuration_says_on_how_much_a_retraining_learns(
-    job: TrainingJob, tmp_path: Path
-) -> None:
-    settings = replace(SETTINGS, epochs=2, part=0.25)
-    result = retrained(replace(job, folder=tmp_path, settings=settings))
-    assert job.labels is not None
-    data = window_data(job.labels, job.tenant, 0, replay=job.replay)
-    assert result.samples == len(data.training)
-    assert result.trained == len(data.training_part(0.25, settings.seed))
-    assert result.trained < 0.3 * result.samples
-    assert result.steps == settings.steps(result.trained)
-    assert len(result.curve) == 2
-
-
-def test_one_trial_estimates_every_configuration(job: TrainingJob, tmp_path: Path) -> None:
-    ways = (SETTINGS, replace(SETTINGS, epochs=2), replace(SETTINGS, part=0.25))
-    asked = replace(job, kind=JobKind.ESTIMATE, folder=tmp_path, configurations=ways)
-    result = run(asked)
-    assert isinstance(result, EstimateResult)
-    assert [estimate.settings for estimate in result.estimates] == list(ways)
-    longest, *others = (estimate.accuracy for estimate in result.estimates)
-    assert all(result.estimates[0].before <= accuracy < longest for accuracy in others)
-
-
-def test_a_worse_model_is_refused_with_the_reason(job: TrainingJob, tmp_path: Path) -> None:
-    spoiled = replace(job, folder=tmp_path, model=SPOILED)
-    result = retrained(spoiled)
-    assert not result.adopted
-    assert result.weights is None
-    assert result.why.endswith(": refused")
-    assert not list(spoiled.folder.glob("*.safetensors"))
 
 
 def test_infinite_weights_are_refused_unless_the_model_began_with_them(
@@ -224,7 +177,6 @@ def test_the_memory_of_a_pre_training_has_pictures_of_the_size_that_clients_send
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        (lambda job: replace(job, labels=None), "names no file of labels"),
         (lambda job: replace(job, labels=Path("nowhere.db")), "no such file"),
         (lambda job: replace(job, tenant="unknown"), "has no labels"),
         (lambda job: replace(job, window=-5), "has no labels"),
@@ -272,33 +224,29 @@ def test_a_folder_that_cannot_be_written_is_reported(job: TrainingJob, tmp_path:
     assert not result.again
 
 
-class FakeClock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
+def test_an_error_of_the_gpu_may_be_retried(
+    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Work) -> None:
+        raise RuntimeError("CUDA error: out of memory")
 
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
+    built = work(job).built
+    monkeypatch.setattr(Work, "run", fail)
+    result = answer(Begin(job, time.monotonic()), built, lambda _part: None)
+    assert isinstance(result, Failed)
+    assert result.again
+    assert "CUDA error: out of memory" in result.why
 
 
 def test_a_pace_spreads_its_seconds_over_the_steps_and_counts_the_start_in() -> None:
-    clock = FakeClock()
-    pace = EmulatedPace(10.0, 4, 98.0, clock=lambda: clock.now_s, sleep=clock.sleep)
-    moments = []
-    for _ in range(4):
-        clock.now_s += 0.5
+    began_s = time.monotonic()
+    pace = EmulatedPace(1.2, 4, began_s - 0.4)
+    for step in range(1, 5):
+        time.sleep(0.05)
         pace.step()
-        moments.append(clock.now_s)
-    assert moments == pytest.approx([102, 104, 106, 108])
+        assert time.monotonic() - began_s >= 0.2 * step
     assert pace.part == 1
-
-
-def test_a_pace_never_waits_for_what_is_late_and_goes_on_where_it_was() -> None:
-    clock = FakeClock()
-    pace = EmulatedPace(8.0, 4, 100.0, done=2, clock=lambda: clock.now_s, sleep=clock.sleep)
-    assert pace.part == 0.5
-    clock.now_s += 7
-    pace.step()
-    assert clock.now_s == 107
-    free = EmulatedPace(None, 4, 0.0, clock=lambda: clock.now_s, sleep=clock.sleep)
-    free.step()
-    assert clock.now_s == 107
+    resumed = EmulatedPace(60.0, 4, time.monotonic() - 30.0, 2)
+    assert resumed.part == 0.5
+    resumed.step()
+    assert time.monotonic() - began_s < 30, "it does not wait for what is late"

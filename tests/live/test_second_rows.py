@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.live_scenarios import live_scenario
-from support.scenarios import H200
 
 from migrator.control.tenant_state import FEWEST_LABELS, tenant_state_of
 from migrator.control.window_clock import WindowClock
-from migrator.core.problem import Charge, Problem, Tenant
 from migrator.live.second_rows import SecondRows
 from migrator.records.expected_arrivals import ExpectedArrivals
 from migrator.records.rows import SecondRecord
@@ -78,13 +75,6 @@ def test_what_was_lost_while_an_instance_was_cold_is_counted_once(rows: SecondRo
     assert rows.reconfiguring["a"] == 4
 
 
-def test_answers_are_not_waited_for_forever(rows: SecondRows) -> None:
-    rows.router.counts["a"].receive(START + 0.5, 1)
-    put(rows, 0)
-    rows.settle(START + 11)
-    assert not rows._unsettled
-
-
 def test_labels_of_its_window_say_how_many_are_wrong(rows: SecondRows) -> None:
     counts = rows.router.counts["a"]
     counted = counts.receive(START + 0.5, 40)
@@ -97,12 +87,3 @@ def test_labels_of_its_window_say_how_many_are_wrong(rows: SecondRows) -> None:
     rows.settle(START + 1)
     assert written(rows)[0].wrong == 10.0
     assert not rows._unsettled
-
-
-def test_what_the_plan_expected_stands_beside_what_came(rows: SecondRows) -> None:
-    expected = tuple(tuple([float(scenario)] * 20) for scenario in range(11))
-    tenant = Tenant("a", expected, {1: 5.0}, 0.5, (), 0.5, 1)
-    rows.forecasts.expect(Problem(H200, 1.0, 20, Charge.SURVIVORS, (tenant,)))
-    put(rows, 3)
-    row = written(rows)[0]
-    assert row == replace(row, forecast_mean=5.0, forecast_low=1.0, forecast_high=9.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -104,16 +103,6 @@ def _running(processes: Iterable[int]) -> dict[int, str]:
 
 def _some(units: list[UnitRecord], least: int = 3) -> list[UnitRecord]:
     return units if len(units) >= least else []
-
-
-def test_a_daemon_that_stops_while_standbys_start_leaves_nothing(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with served(_scenario(tmp_path), state) as daemon:
-        time.sleep(0.2)
-        members = family(daemon.process.pid)
-        assert daemon.stop() == 0
-        until(lambda: not any(map(is_running, members)), lambda: str(_running(members)))
-        assert "Traceback" not in daemon.said()
 
 
 def test_idle_slices_answer_the_requests_of_another_tenant(tmp_path: Path) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from support.live_daemon import TENANT, scenario_file
+from support.live_daemon import scenario_file, section
 
 from migrator.core.errors import InputError
 from migrator.live.stored_tenants import StoredTenants
@@ -16,12 +14,6 @@ from migrator.workload.live import LiveScenario, read_live
 
 def _live(folder: Path, *tenants: str) -> LiveScenario:
     return read_live(scenario_file(folder, *tenants))
-
-
-def _section(folder: Path, name: str, **keys: Any) -> dict[str, Any]:
-    model = yaml.safe_load((folder / "small.yaml").read_text("utf-8"))["tenants"][0]["model"]
-    (section,) = yaml.safe_load(TENANT.format(name=name, model=model))
-    return {**section, **keys}
 
 
 def _stored(folder: Path, *tenants: str) -> StoredTenants:
@@ -35,7 +27,7 @@ def _names(stored: StoredTenants) -> list[str]:
 def test_added_and_removed_ones_are_remembered(tmp_path: Path) -> None:
     stored = _stored(tmp_path, "a", "b")
     assert _names(stored) == ["a", "b"]
-    stored.add("c", _section(tmp_path, "c", slo_ms=1234), tmp_path)
+    stored.add("c", section(tmp_path, "c", slo_ms=1234), tmp_path)
     stored.remove("a")
     again = _stored(tmp_path, "a", "b")
     assert (_names(again), again.removed, again.names) == (["b", "c"], ["a"], ["a", "b", "c"])
@@ -45,7 +37,7 @@ def test_added_and_removed_ones_are_remembered(tmp_path: Path) -> None:
 
 
 def test_the_entry_of_the_scenario_counts_once_there_is_one(tmp_path: Path) -> None:
-    _stored(tmp_path, "a").add("c", _section(tmp_path, "c", slo_ms=1234), tmp_path)
+    _stored(tmp_path, "a").add("c", section(tmp_path, "c", slo_ms=1234), tmp_path)
     assert _stored(tmp_path, "a", "c").of("c").tenants[0].service.slo_s == 2.0
 
 
@@ -54,7 +46,7 @@ def test_one_whose_files_are_gone_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "own" / "profiles.json").write_bytes(
         (scenario_file(tmp_path, "a").parent / "profiles.json").read_bytes()
     )
-    _stored(tmp_path, "a").add("c", _section(tmp_path, "c"), tmp_path / "own")
+    _stored(tmp_path, "a").add("c", section(tmp_path, "c"), tmp_path / "own")
     assert _names(_stored(tmp_path, "a")) == ["a", "c"]
     (tmp_path / "own" / "profiles.json").unlink()
     stored = _stored(tmp_path, "a")
@@ -62,7 +54,7 @@ def test_one_whose_files_are_gone_is_left_out(tmp_path: Path) -> None:
 
 
 def test_one_that_the_scenario_leaves_no_room_for_is_left_out(tmp_path: Path) -> None:
-    _stored(tmp_path, "a").add("c", _section(tmp_path, "c", min_gpcs=7), tmp_path)
+    _stored(tmp_path, "a").add("c", section(tmp_path, "c", min_gpcs=7), tmp_path)
     assert "c: it needs an instance of 7g" in _stored(tmp_path, "a").unusable["c"]
 
 
@@ -84,20 +76,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: str) -> No
 def test_an_added_one_may_take_the_place_of_one_of_the_scenario(tmp_path: Path) -> None:
     stored = _stored(tmp_path, "a", "b")
     stored.remove("a")
-    stored.add("a", _section(tmp_path, "a", slo_ms=1234), tmp_path)
+    stored.add("a", section(tmp_path, "a", slo_ms=1234), tmp_path)
     again = _stored(tmp_path, "a", "b")
     assert _names(again) == ["b", "a"]
     assert again.of("a").tenants[0].service.slo_s == 1.234
-
-
-def test_a_change_that_failed_leaves_nothing(tmp_path: Path) -> None:
-    stored = _stored(tmp_path, "a")
-    stored.add("c", _section(tmp_path, "c", slo_ms=1234), tmp_path)
-    stored.remove("c")
-    before = stored.state
-    stored.add("c", _section(tmp_path, "c", slo_ms=5678), tmp_path)
-    stored.add("d", _section(tmp_path, "d"), tmp_path)
-    stored.reset(before)
-    for kept in (stored, _stored(tmp_path, "a")):
-        assert (_names(kept), kept.removed) == (["a"], ["c"])
-        assert kept.of("c").tenants[0].service.slo_s == 1.234

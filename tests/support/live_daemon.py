@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import yaml
 
 from migrator.learn.benchmarks.benchmark import Material, Origin
 from migrator.learn.registry import benchmark
@@ -116,6 +117,12 @@ class Served:
         body = {"id": given_id, "inputs": [tensor], "labels": labels.tolist()}
         return self.client.post(f"{self.url}/v2/models/{tenant}/samples", json=body)
 
+    def act(self, action: str, tenant: str | None = None) -> tuple[int, dict[str, Any]]:
+        """The status and the answer to an operator's action."""
+        body = {"action": action, "tenant": tenant}
+        answer = self.client.post(f"{self.url}/admin/actions", json=body)
+        return answer.status_code, answer.json()
+
     def wait_for(self, what: Callable[[dict[str, Any]], bool], words: str) -> dict[str, Any]:
         def looked() -> dict[str, Any] | None:
             return status if what(status := self.status()) else None
@@ -150,6 +157,13 @@ def scenario_file(
     path = folder / "small.yaml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def section(folder: Path, name: str, **keys: Any) -> dict[str, Any]:
+    """A tenant's section as the scenario in the folder has others; `keys`: what is other in it."""
+    model = yaml.safe_load((folder / "small.yaml").read_text("utf-8"))["tenants"][0]["model"]
+    (made,) = yaml.safe_load(TENANT.format(name=name, model=model))
+    return {**made, **keys}
 
 
 @contextmanager

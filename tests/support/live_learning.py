@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from migrator.learn.benchmarks.benchmark import Origin, limit_samples, window_data
-from migrator.learn.model import Inputs, Labels
 from migrator.learn.registry import benchmark, build
 from migrator.learn.retraining import RetrainingSettings, retrain
 from migrator.learn.samples import Samples, WindowData
@@ -24,7 +23,6 @@ from migrator.serving.workers.forkserver import Forkserver
 from migrator.serving.workers.messages import ModelSpec
 from support import PYTHONPATH
 from support.means_model import Means
-from support.tiny_model import Tiny
 
 MODEL = ModelSpec("support.tiny_model:Tiny", 10)
 SETTINGS = RetrainingSettings(epochs=4, batch=32)
@@ -33,21 +31,10 @@ ENVIRONMENT = {"PYTHONPATH": PYTHONPATH, "MIGRATOR_TOKEN": "secret"}
 
 MEANS = replace(MODEL, model="support.means_model:Means")
 """Without torch, whose import takes seconds."""
-SPOILED = replace(MODEL, model="support.live_learning:Spoiled")
-
 UNBOUNDED = replace(MODEL, model="support.live_learning:Unbounded")
 MASKED = replace(MODEL, model="support.live_learning:Masked")
 
 _KNOWN = benchmark("nc-synthetic")
-
-
-class Spoiled(Tiny):
-    """Forgets everything when it is trained."""
-
-    def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
-        for parameter in self.network.parameters():
-            parameter.data.zero_()
-        return super().train_step(inputs, labels, 0.0 * lr)
 
 
 class Unbounded(Means):

@@ -215,7 +215,7 @@ class Api:
         counts = router.counts[name]
         total, job, number = counts.total, tenant.retraining, self._version(name)
         waits = self._recorder.why_not_retrained(name)
-        accuracy = self._recorder.goodput.accuracy(name)
+        accuracy = self._recorder.accuracy(name)
         return {
             "received": total.received,
             "in_time": total.in_time,

@@ -28,7 +28,7 @@ from migrator.live.actuation import Actuation
 from migrator.live.admission import Admission
 from migrator.live.api import Api, limits_of
 from migrator.live.context import PREPARED, Context, open_context
-from migrator.live.evaluation import DueEvaluation, Evaluations
+from migrator.live.evaluation import Evaluations
 from migrator.live.learning import Learning
 from migrator.live.metrics import collectors
 from migrator.live.operator_actions import OperatorActions
@@ -122,7 +122,7 @@ class _Run:
         rollout = Rollout(context, recorder)
         self.learning = learning = Learning(context, rollout, recorder)
         self.actuation = actuation = Actuation(context, controller, learning, recorder)
-        self.evaluations = Evaluations(context, recorder)
+        self.evaluations = Evaluations(context, recorder, controller.planning.request_plan)
         self.actions = actions = OperatorActions(
             context, controller, actuation, learning, self.retrainings, recorder
         )
@@ -236,13 +236,7 @@ class _Run:
 
     def _evaluate(self) -> None:
         for evaluation in self.evaluations.due():
-            self.actuation.in_background(self._evaluate_one(evaluation))
-
-    async def _evaluate_one(self, evaluation: DueEvaluation) -> None:
-        if await self.evaluations.evaluate(evaluation):
-            self.controller.planning.request_plan(
-                f"{evaluation.tenant} was evaluated on new labels"
-            )
+            self.actuation.in_background(self.evaluations.evaluate(evaluation))
 
     def _begin_window(self) -> None:
         actuation = self.actuation

@@ -44,12 +44,8 @@ _KINDS = {
     "a retraining ended": "retraining_ended",
     "asked for by an operator": "operator",
 }
-REASONS = (
-    *_KINDS.values(),
-    *("create", "destroy", "lost", "trained", "training", "late"),
-    *("drained", "other"),
-)
-"""Kinds of reasons to plan; those in the middle come from the executor."""
+_OTHER = "other"
+"""Of reasons to plan: a deviation from the plan, or a change of the tenants."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,23 +65,18 @@ class Decisions:
         self._instruments, self._clock, self._planned_by = instruments, clock, planned_by
         self._because = "the board is split evenly until the first plan"
         self._requested_because = ""
-        self._kinds: dict[str, str] = {}
-        """Kinds of the executor's reasons since the last request for a plan."""
         self._begun_s: dict[tuple[str, Holding], float] = {}
-        self._preparing_s: dict[tuple[str, Holding, str], float] = {}
+        self._preparing_s: dict[tuple[Holding, str], float] = {}
+        """By place and tenant of a standby."""
         self._tenants: dict[Holding, str] = {}
         self._failures: dict[Holding, str] = {}
-        for reason in REASONS:
-            instruments.asked.labels(reason)
+        for kind in (*_KINDS.values(), _OTHER):
+            instruments.asked.labels(kind)
 
     def plan_requested(self, reason: str) -> None:
         """Count a request for a plan."""
         self._requested_because = reason
-        kind = _KINDS.get(reason) or self._kinds.get(reason, "")
-        if kind not in REASONS:
-            kind = "drained" if "drained" in reason else "other"
-        self._instruments.asked.labels(kind).inc()
-        self._kinds.clear()
+        self._instruments.asked.labels(_KINDS.get(reason, _OTHER)).inc()
 
     def plan_followed(self, decision: Decision, seconds: float, *, changed: bool = True) -> None:
         """Count and log a plan. One that is the last one again (not `changed`) is a detail."""
@@ -97,16 +88,11 @@ class Decisions:
                 f"the plan taken in slot {self._clock.slot} of window {self._clock.number}, asked "
                 f"for because {reason}"
             )
-        fields: dict[str, object] = {"seconds": round(seconds, 3), "because": reason}
+        fields = self._fields("plan-taken") | {"seconds": round(seconds, 3), "because": reason}
         text = ""
         if plan is not None:
             text = f", expects goodput {goodput:.0f} with a gap of {plan.gap:.2%}"
-            fields |= {
-                "goodput": goodput,
-                "gap": plan.gap,
-                "solver": plan.solver,
-            }
-        fields = self._fields("plan-taken") | fields
+            fields |= {"goodput": goodput, "gap": plan.gap, "solver": plan.solver}
         if self._tracing is not None:
             self._tracing.plan(seconds, fields)
         _log.log(
@@ -125,7 +111,6 @@ class Decisions:
 
     def instructed(self, instruction: Instruction) -> None:
         if isinstance(instruction, events.Replan):
-            self._kinds[instruction.reason] = instruction.about
             return  # it is logged where the policy is asked
         step, holding = _STEP_OF[type(instruction)], bare(instruction.instance)
         if isinstance(instruction, events.Prepare | events.Keep | events.Discard):
@@ -155,15 +140,15 @@ class Decisions:
         holding: Holding,
         instruction: events.Prepare | events.Keep | events.Discard,
     ) -> None:
-        begun = step, holding, instruction.tenant
+        standby = holding, instruction.tenant
         if isinstance(instruction, events.Prepare):
-            self._preparing_s[begun] = self._clock.now_s()
-        elif self._preparing_s.pop(("prepare", holding, instruction.tenant), None) is not None:
+            self._preparing_s[standby] = self._clock.now_s()
+        elif self._preparing_s.pop(standby, None) is not None:
             self._instruments.steps.labels("prepare", STOPPED).inc()
-        _log.debug("%s %s of %s: %s", *begun, self._because, extra=self._fields(step))
+        _log.debug("%s %s of %s: %s", step, *standby, self._because, extra=self._fields(step))
 
     def _prepared(self, event: events.Prepared, holding: Holding) -> None:
-        began_s = self._preparing_s.pop(("prepare", holding, event.tenant), None)
+        began_s = self._preparing_s.pop((holding, event.tenant), None)
         if began_s is None:
             return  # a standby was lost that had started before
         self._instruments.steps.labels("prepare", FAILED if event.why else DONE).inc()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from migrator.control.tenant_state import FEWEST_LABELS
@@ -48,11 +49,13 @@ class DueEvaluation:
 class Evaluations:
     """Finds out which models are to be evaluated, and evaluates them."""
 
-    def __init__(self, context: Context, recorder: LiveRecorder) -> None:
-        self._context, self._recorder = context, recorder
+    def __init__(
+        self, context: Context, recorder: LiveRecorder, request_plan: Callable[[str], None]
+    ) -> None:
+        self._context, self._recorder, self._request_plan = context, recorder, request_plan
         self._last: dict[str, DueEvaluation] = {}
         self._not_before_s: dict[str, float] = {}
-        self._running: set[str] = set()
+        """By tenant; infinite while one runs."""
 
     def due(self) -> Iterator[DueEvaluation]:
         """Yield evaluations on new labels, or of new models, and note that they begin."""
@@ -62,7 +65,7 @@ class Evaluations:
         window = clock.number if ahead else clock.number - 1
         for name, tenant in self._context.tenants.items():
             version, now_s = tenant.version, clock.now_s()
-            busy = name in self._running or now_s < self._not_before_s.get(name, 0.0)
+            busy = now_s < self._not_before_s.get(name, 0.0)
             if busy or version is None or tenant.drained or window < tenant.model.since:
                 continue
             if labels.accuracy(name, window, FEWEST_LABELS) is not None:
@@ -72,11 +75,11 @@ class Evaluations:
             if last is not None and (last.window, last.version) == (window, version.number):
                 fewest = max(fewest, round(_GROWTH * last.labelled))
             if labelled >= fewest:
-                self._running.add(name)
+                self._not_before_s[name] = math.inf
                 yield DueEvaluation(name, window, version.number, labelled)
 
-    async def evaluate(self, wanted: DueEvaluation) -> bool:
-        """Evaluate a model. Returns whether the accuracy that plans rest on changed noticeably."""
+    async def evaluate(self, wanted: DueEvaluation) -> None:
+        """Evaluate a model; request a plan if the accuracy that plans use changes noticeably."""
         name, clock = wanted.tenant, self._context.clock
         try:
             accuracy = await self._accuracy(wanted)
@@ -84,20 +87,20 @@ class Evaluations:
             _log.warning("%s: its model could not be evaluated: %s", name, error)
             accuracy = None
         finally:
-            self._running.discard(name)
             self._not_before_s[name] = clock.now_s() + _AGAIN_S
         tenant = self._context.tenants.get(name)
         if accuracy is None or tenant is None:
-            return False
+            return
         self._last[name] = wanted
         version, before = tenant.version, tenant.accuracy
         if version is None or version.number != wanted.version:
-            return False
-        changed = abs(accuracy - before) >= _CHANGED
-        if changed:
+            return
+        taken = tenant.take_evaluation(accuracy, wanted.window, version)
+        if abs(accuracy - before) >= _CHANGED:
             text = f"{name}: accuracy {accuracy:.3f} on new labels, {before:.3f} before"
             self._recorder.event("accuracy", text, tenant=name, version=version.number)
-        return tenant.take_evaluation(accuracy, wanted.window, version) and changed
+            if taken:
+                self._request_plan(f"{name} was evaluated on new labels")
 
     async def _accuracy(self, wanted: DueEvaluation) -> float | None:
         """The share of correct answers; None without samples, without a worker, or if another

@@ -1,35 +1,14 @@
-"""How accurate the answers of a live run are, by their labels, and what is known without them."""
+"""How accurate the answers of a live run are, by their labels.
+
+Only labels of answers show it. An evaluation says how a model does on the samples that were
+uploaded, which may be easier than what clients ask.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from migrator.control.tenant_state import FEWEST_LABELS, TenantState
-from migrator.core.evidence import Accuracy, Evidence, known_share
-from migrator.serving.queue import Counted, Counts
-
-
-class Goodput:
-    """The accuracy of the answers in time, by window and tenant.
-
-    Only labels of answers show it. An evaluation says how a model does on the samples that were
-    uploaded, which may be easier than what clients ask.
-    """
-
-    def __init__(self, counts: Mapping[str, Counts], tenants: Mapping[str, TenantState]) -> None:
-        self._counts, self._tenants = counts, tenants
-
-    def accuracy(self, tenant: str) -> Accuracy:
-        """The accuracy of the serving model: by the labels of this window's answers, else the one
-        that plans rest on."""
-        measured = self.measured(tenant)
-        if measured is None:
-            return self._tenants[tenant].model.accuracy
-        return Accuracy(measured, Evidence.ANSWERS)
-
-    def measured(self, tenant: str) -> float | None:
-        """By the labels of this window's answers; None if they are few."""
-        return measured_share(self._counts[tenant].window)
+from migrator.control.tenant_state import FEWEST_LABELS
+from migrator.core.evidence import known_share
+from migrator.serving.queue import Counted
 
 
 def measured_share(counted: Counted) -> float | None:

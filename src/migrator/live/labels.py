@@ -218,15 +218,10 @@ def find_conflict(connection: sqlite3.Connection, row: SampleRow) -> str | None:
     if stored is None:
         return None
     label, *inputs = stored
-    if inputs != [row.dtype, row.shape, row.inputs]:
-        if row.dtype.startswith('[["inputs"'):
-            return (
-                f"id: {row.request} of {row.tenant} already names other inputs or another label, "
-                "which are kept; send each request under an id of its own"
-            )
+    if inputs != [row.dtype, row.shape, row.inputs]:  # with the label, where that is tensors
         return (
-            f"id: {row.request} of {row.tenant} already names other inputs, whose label {label} is "
-            "kept; send each request under an id of its own"
+            f"id: {row.request} of {row.tenant} already names other inputs or another label, which "
+            "are kept; send each request under an id of its own"
         )
     if label != row.label:
         return (

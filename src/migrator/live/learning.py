@@ -48,10 +48,8 @@ from migrator.live.training import (
 )
 from migrator.live.versions import Version
 
-PRETRAIN_TRIES = 3
+_PRETRAIN_TRIES = 3
 """Attempts of a pre-training. After a lost process the next one continues from its checkpoints."""
-_PRETRAIN_PARTS = (0.25, 0.5, 0.75)
-"""Parts of a pre-training after which its progress is printed."""
 LEAST_LIMIT_S, SLOWEST = 120.0, 10.0
 """A training that exceeds both these seconds and this multiple of its planned time is ended as
 hung."""
@@ -91,36 +89,32 @@ class Learning:
         the user.
         """
         tenants = list(self._tenants.values())
-        first = await asyncio.gather(*map(self._find, tenants))
-        versions = {tenant.name: version for tenant, version in zip(tenants, first, strict=True)}
-        live_tenants = self._context.live_tenants
+        found = await asyncio.gather(*map(self._find, tenants))
+        live = self._context.live_tenants
+        versions = list(zip(tenants, found, strict=True))
         missing = [
-            tenant
-            for tenant in tenants
-            if versions[tenant.name] is None and live_tenants[tenant.name].benchmark
+            one.name for one, version in versions if not version and live[one.name].benchmark
         ]
         if missing:
-            names = ", ".join(tenant.name for tenant in missing)
-            report(f"pre-training {names}: there is no model of them yet")
-            # emulated GPUs do not compute
-            emulated, whole = self._context.serving.emulated, self._context.gpu_thread.whole
-            async with nullcontext() if emulated else whole() as environment:
-                pretrained = await asyncio.gather(
-                    *(self._pretrain(tenant, environment, report) for tenant in missing)
-                )
-            versions |= {version.tenant: version for version in pretrained}
-        for tenant in tenants:
-            self._begin_with(tenant, versions[tenant.name])
+            report(f"pre-training {', '.join(missing)}: there is no model of them yet")
+        on_host = not missing or self._context.serving.emulated  # emulated GPUs do not compute
+        async with nullcontext() if on_host else self._context.gpu_thread.whole() as environment:
+            await asyncio.gather(*(self._begin(*one, environment, report) for one in versions))
 
     async def prepare(self, tenant: TenantState) -> None:
         """Give a tenant that is added later a first version; a pre-training runs on the host."""
-        version = await self._find(tenant)
-        if version is None and self._context.live_tenants[tenant.name].benchmark:
-            version = await self._pretrain(tenant, None, _log.info)
-        self._begin_with(tenant, version)
+        await self._begin(tenant, await self._find(tenant), None, _log.info)
 
-    def _begin_with(self, tenant: TenantState, version: Version | None) -> None:
+    async def _begin(
+        self,
+        tenant: TenantState,
+        version: Version | None,
+        environment: Mapping[str, str] | None,
+        report: Callable[[str], None],
+    ) -> None:
         past: list[Past] = []
+        if version is None and self._context.live_tenants[tenant.name].benchmark:
+            version = await self._pretrain(tenant, environment, report)
         if version is not None:
             tenant.switch_version(version)
             past = _past_of(version)
@@ -162,24 +156,23 @@ class Learning:
         if (name, JobKind.ESTIMATE) in self._trainings.running:
             return  # the earlier one is used
         version = tenant.version
+        every = self._every_settings(tenant)
         try:
-            job = self._job(JobKind.ESTIMATE, tenant, window, environment)
             job = replace(
-                job,
-                limit_s=ESTIMATE_LIMIT_S,
+                self._job(JobKind.ESTIMATE, tenant, window, environment),
+                limit_s=limit_s or ESTIMATE_LIMIT_S,
                 most_samples=most_samples,
-                configurations=self._every_settings(tenant),
+                configurations=every,
             )
-            result = await self._estimate_twice(job, limit_s or ESTIMATE_LIMIT_S)
+            result = await self._estimate_twice(job)
         except TimeoutError:
-            self.no_estimate(name, "it took too long, with fewer samples too")
+            self._no_estimate(name, "it took too long, with fewer samples too")
             return
         except MigratorError as error:
-            self.no_estimate(name, str(error))
+            self._no_estimate(name, str(error))
             return
         self._context.report_memory(name, ProcessKind.ESTIMATE, result.held_mib)
         estimates = result.estimates
-        every = self._every_settings(tenant)
         estimate = estimates[every.index(longest_of(every))]
         fractions = [trial.fraction for trial in estimates]
         if min(fractions) < 1:  # else there is one, or the trial diverged and tells nothing
@@ -191,11 +184,11 @@ class Learning:
             self._estimates[name].clear()
         self._estimates[name][window + 1] = estimates
 
-    async def _estimate_twice(self, job: TrainingJob, limit_s: float) -> EstimateResult:
+    async def _estimate_twice(self, job: TrainingJob) -> EstimateResult:
         """Estimate; with fewer samples if that fails on its instance or takes too long."""
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout(job.limit_s):
             try:
-                async with asyncio.timeout(_FIRST_PART * limit_s):
+                async with asyncio.timeout(_FIRST_PART * job.limit_s):
                     return await self._trainings.estimate(job)
             except (TrainingFaultError, TimeoutError) as error:
                 why = str(error) or f"{job.tenant}: the estimate took too long"
@@ -203,7 +196,7 @@ class Learning:
                 fewer = max(FEWEST_LABELS, (job.most_samples or 0) // _FEWER)
                 return await self._trainings.estimate(replace(job, most_samples=fewer))
 
-    def no_estimate(self, name: str, why: str) -> None:
+    def _no_estimate(self, name: str, why: str) -> None:
         """Record why the retraining of a tenant could not be estimated."""
         if name in self._tenants:  # else it was removed meanwhile
             self._tenants[name].model.fail_estimate(why)
@@ -364,12 +357,14 @@ class Learning:
         versions = self._context.versions_of(tenant.name)
         job = self._job(JobKind.PRETRAIN, tenant, 0, environment)
         job = replace(job, weights=self._context.live_tenants[tenant.name].weights)
-        to_tell = list(_PRETRAIN_PARTS)
+        told = 0
 
         def tell_progress(part: float) -> None:
-            if to_tell and part >= to_tell[0]:
+            """Print every quarter."""
+            nonlocal told
+            if told < int(4 * part) < 4:
+                told = int(4 * part)
                 report(f"pre-training {tenant.name}: {part:.0%}")
-                to_tell[:] = [later for later in to_tell if later > part]
 
         result = await self._pretrain_with_retries(job, tell_progress)
         report(f"pre-trained {tenant.name}: accuracy {result.accuracy_after:.1%}")
@@ -405,7 +400,7 @@ class Learning:
     async def _pretrain_with_retries(
         self, job: TrainingJob, progress: Callable[[float], None]
     ) -> TrainingResult:
-        for _ in range(PRETRAIN_TRIES - 1):
+        for _ in range(_PRETRAIN_TRIES - 1):
             try:
                 return await self._trainings.train(job, progress)
             except TrainingLostError as error:

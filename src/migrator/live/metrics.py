@@ -9,6 +9,7 @@ import platform
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import starmap
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
@@ -16,6 +17,7 @@ from prometheus_client.registry import Collector
 
 import migrator
 from migrator.control.controller import Controller
+from migrator.control.observation import Decision
 from migrator.control.retraining import Phase
 from migrator.control.tenant_state import TenantState
 from migrator.control.units import State, Unit
@@ -130,81 +132,47 @@ class TenantMetrics(Collector):
 
     def __init__(self, context: Context, recorder: LiveRecorder) -> None:
         self._context, self._tenants, self._recorder = context, context.tenants, recorder
-        self._goodput, self._forecasts = recorder.goodput, recorder.forecasts
 
     def collect(self) -> Iterator[Metric]:
         totals = {name: self._context.router.counts[name].total for name in self._tenants}
-        yield _per_tenant(
-            counter,
-            "migrator_goodput",
-            "Requests answered in time and correctly, by their labels.",
-            {name: total.correct for name, total in totals.items()},
-        )
-        yield _per_tenant(
-            counter,
-            "migrator_judged",
-            "Requests answered in time whose label came.",
-            {name: total.judged for name, total in totals.items()},
-        )
+        text = "Requests answered in time and correctly, by their labels."
+        correct = {name: total.correct for name, total in totals.items()}
+        yield _per_tenant(counter, "migrator_goodput", text, correct)
+        text = "Requests answered in time whose label came."
+        judged = {name: total.judged for name, total in totals.items()}
+        yield _per_tenant(counter, "migrator_judged", text, judged)
         yield self._accuracy()
-        yield self._gauge(
-            "migrator_model_version",
-            "The version that serves; each adopted retraining is one more.",
-            _version,
-        )
-        yield info(
-            "migrator_model",
-            "The model of every tenant.",
-            [
-                {
-                    "tenant": name,
-                    "model": tenant.service.profile.model,
-                    "version": str(_version(tenant)),
-                }
-                for name, tenant in self._tenants.items()
-            ],
-        )
-        yield self._gauge(
-            "migrator_retraining_progress_ratio",
-            "Progress of this window's retraining, from 0 to 1.",
-            lambda tenant: tenant.retraining.progress if tenant.retraining else 0.0,
-        )
-        yield self._gauge(
-            "migrator_retraining_running",
-            "1 while a retraining runs, else 0.",
-            lambda tenant: tenant.is_retraining,
-        )
+        yield from starmap(self._gauge, self._gauges())
         yield self._not_retrained()
-        yield self._gauge(
-            "migrator_workers_prepared",
-            "Worker processes with a built model that wait for an instance.",
-            lambda tenant: self._context.workers.prepared(tenant.name),
-        )
-        yield self._gauge(
-            "migrator_drained",
-            "1 while an operator has drained the tenant, else 0.",
-            lambda tenant: tenant.drained,
-        )
-        yield self._gauge(
-            "migrator_overhead_seconds",
-            "Seconds until a new instance serves the tenant, as measured lately.",
-            lambda tenant: tenant.overhead_s,
-        )
-        forecasts = self._forecasts
+        forecasts = self._recorder.forecasts
         text = "Absolute errors of forecasts in requests, summed over slots."
         yield _per_tenant(counter, "migrator_forecast_absolute_error", text, forecasts.absolute)
-        text = "Slots that were compared with a forecast."
-        yield _per_tenant(counter, "migrator_forecast_slots", text, forecasts.slots)
-        text = "Requests received in those slots."
+        text = "Requests received in the slots that were compared with a forecast."
         yield _per_tenant(counter, "migrator_forecast_received", text, forecasts.received)
         text = "Absolute forecast errors of the last window, divided by its requests."
         yield _per_tenant(gauge, "migrator_forecast_error_ratio", text, forecasts.last)
+
+    def _gauges(self) -> Iterator[tuple[str, str, Callable[[TenantState], float]]]:
+        """Name, meaning and value of gauges with a value for every tenant."""
+        text = "The version that serves; each adopted retraining is one more."
+        yield "model_version", text, lambda tenant: tenant.version.number if tenant.version else 0
+        text = "Progress of this window's retraining, from 0 to 1."
+        yield "retraining_progress_ratio", text, _progress
+        text = "1 while a retraining runs, else 0."
+        yield "retraining_running", text, lambda tenant: tenant.is_retraining
+        text = "Worker processes with a built model that wait for an instance."
+        prepared = self._context.workers.prepared
+        yield "workers_prepared", text, lambda tenant: prepared(tenant.name)
+        text = "1 while an operator has drained the tenant, else 0."
+        yield "drained", text, lambda tenant: tenant.drained
+        text = "Seconds until a new instance serves the tenant, as measured lately."
+        yield "overhead_seconds", text, lambda tenant: tenant.overhead_s
 
     def _accuracy(self) -> Metric:
         values: dict[tuple[str, ...], float] = {}
         for name, tenant in self._tenants.items():
             values[name, "served", tenant.model.accuracy.evidence] = tenant.accuracy
-            measured, expected = self._goodput.measured(name), _expected(tenant)
+            measured, expected = self._recorder.measured(name), _expected(tenant)
             if measured is not None:
                 values[name, "measured", Evidence.ANSWERS] = measured
             if expected is not None:
@@ -228,7 +196,7 @@ class TenantMetrics(Collector):
 
     def _gauge(self, name: str, text: str, value: Callable[[TenantState], float]) -> Metric:
         values = {tenant: value(state) for tenant, state in self._tenants.items()}
-        return _per_tenant(gauge, name, text, values)
+        return _per_tenant(gauge, f"migrator_{name}", text, values)
 
 
 class PlanMetrics(Collector):
@@ -250,22 +218,15 @@ class PlanMetrics(Collector):
                 ("lost",): unused.get("lost", 0),
             },
         )
-        plan, since_s = recorder.last_plan, recorder.last_plan_s
-        yield _single(
-            "migrator_planner_gap_ratio",
-            "How far the best plan can be above the last one, as proven.",
-            plan.gap if plan else None,
-        )
-        yield _single(
-            "migrator_plan_expected_goodput",
-            "Goodput that the last plan expects until its window ends.",
-            recorder.predicted_goodput,
-        )
-        yield _single(
-            "migrator_plan_age_seconds",
-            "Seconds since the last plan was taken.",
-            None if since_s is None else self._clock.now_s() - since_s,
-        )
+        decision, since_s = recorder.last or (Decision(()), None)
+        text = "How far the best plan can be above the last one, as proven."
+        gap = decision.plan.gap if decision.plan else None
+        yield _single("migrator_planner_gap_ratio", text, gap)
+        text = "Goodput that the last plan expects until its window ends."
+        yield _single("migrator_plan_expected_goodput", text, decision.predicted_goodput)
+        text = "Seconds since the last plan was taken."
+        age_s = None if since_s is None else self._clock.now_s() - since_s
+        yield _single("migrator_plan_age_seconds", text, age_s)
 
 
 def _single(name: str, text: str, value: float | None) -> Metric:
@@ -279,8 +240,8 @@ def _per_tenant(
     return family(name, text, ["tenant"], {(tenant,): value for tenant, value in values.items()})
 
 
-def _version(tenant: TenantState) -> int:
-    return tenant.version.number if tenant.version else 0
+def _progress(tenant: TenantState) -> float:
+    return tenant.retraining.progress if tenant.retraining else 0.0
 
 
 def _expected(tenant: TenantState) -> float | None:

@@ -92,11 +92,10 @@ class OperatorActions:
         learning: Learning,
         retrainings: RetrainingPlans,
         recorder: LiveRecorder,
-        empty_s: float = EMPTY_S,
     ) -> None:
         self._context, self._actuation, self._learning = context, actuation, learning
         self._controller, self._retrainings = controller, retrainings
-        self._planning, self._recorder, self._empty_s = controller.planning, recorder, empty_s
+        self._planning, self._recorder = controller.planning, recorder
         self._tenants, self._router = context.tenants, context.router
         self._executor = context.executor
         self.drained = DrainedTenants(context.serving.folder / "drained.json")
@@ -193,7 +192,7 @@ class OperatorActions:
         await asyncio.to_thread(self.drained.set, name, drained=True)
         self._router.refuse(name, REFUSAL)
         total = self._router.counts[name].total
-        await wait_until(lambda: not total.open, self._empty_s)
+        await wait_until(lambda: not total.open, EMPTY_S)
         tenant.drain()
         self._planning.changed(f"{name} is drained")
         rest = f", {total.open} requests are still unanswered" if total.open else ""

@@ -19,11 +19,11 @@ from migrator.control.retraining import TenantRetraining
 from migrator.control.tenant_state import TenantState
 from migrator.core.action import Outcome
 from migrator.core.errors import MigratorError
-from migrator.core.problem import Plan
+from migrator.core.evidence import Accuracy, Evidence
 from migrator.io.database import FileMovedError
 from migrator.live.context import Context
 from migrator.live.decisions import Decisions
-from migrator.live.goodput import Goodput, correct_of
+from migrator.live.goodput import correct_of, measured_share
 from migrator.live.instruments import ADOPTED, REFUSED
 from migrator.live.second_rows import SecondRows
 from migrator.live.training import TrainingResult
@@ -46,7 +46,6 @@ class LiveRecorder(recorder.Recorder):
         )
         self._context, self._records, self._router = context, context.records, router
         self._instruments = context.instruments
-        self.goodput = Goodput(router.counts, tenants)
         self.seconds = SecondRows(context.records, router, clock, self.forecasts)
         self.decisions = Decisions(
             context.instruments, clock, context.scenario.policy, router.tracing
@@ -57,16 +56,24 @@ class LiveRecorder(recorder.Recorder):
         self._written_until = 0
         """The first second of the router's clock that is not written yet."""
         self.plans_followed = 0
-        self.last_plan: Plan | None = None
-        """The plan that is being followed; None if there is none, or the policy does not plan."""
-        self.predicted_goodput: float | None = None
-        """What that plan is expected to reach."""
-        self.last_plan_s: float | None = None
-        """When the last decision took effect."""
+        self.last: tuple[Decision, float] | None = None
+        """The decision that is being followed, and when it took effect."""
         self._unwritten_because = ""
         """Why the last records could not be written; "" if they were."""
         self._refused_in: dict[str, int] = {}
         """The last window in which a tenant's labels were refused."""
+
+    def accuracy(self, tenant: str) -> Accuracy:
+        """The accuracy of the serving model: by the labels of this window's answers, else the one
+        that plans rest on."""
+        measured = self.measured(tenant)
+        if measured is None:
+            return self._tenants[tenant].model.accuracy
+        return Accuracy(measured, Evidence.ANSWERS)
+
+    def measured(self, tenant: str) -> float | None:
+        """By the labels of this window's answers; None if they are few."""
+        return measured_share(self._router.counts[tenant].window)
 
     def begin_window(self) -> None:
         self._accuracy_before = {name: tenant.accuracy for name, tenant in self._tenants.items()}
@@ -137,8 +144,7 @@ class LiveRecorder(recorder.Recorder):
     def plan_followed(self, decision: Decision, seconds: float) -> None:
         changed = self.record_decision(decision, seconds)
         self.plans_followed += 1
-        self.last_plan, self.last_plan_s = decision.plan, self._clock.now_s()
-        self.predicted_goodput = decision.predicted_goodput
+        self.last = decision, self._clock.now_s()
         self.decisions.plan_followed(decision, seconds, changed=changed)
 
     def instructed(self, instruction: Instruction) -> None:

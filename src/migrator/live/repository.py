@@ -25,7 +25,8 @@ from migrator.workload.tokens import read_tokens
 class Repository:
     """The tenants of one daemon without a cluster; used in its event loop.
 
-    There is one change at a time. The files are as before after one that fails or is cancelled.
+    There is one change at a time. It is stored once it is done, so that after one that fails or is
+    cancelled the file is as before.
     """
 
     def __init__(
@@ -58,7 +59,24 @@ class Repository:
         One that is served stays as it is.
         """
         async with self._lock:
-            return await self._load(name, section)
+            if self._admission.serves(name):
+                if section is not None:
+                    raise HttpError(409, f"{name} is served already; unload it first")
+                return f"{name} is served already"
+            if section is not None:
+                if not isinstance(section, Mapping):
+                    raise InputError(
+                        "config: this is no tenant; give an entry of a scenario's tenants"
+                    )
+                return await self._add({**section, "name": name}, None)
+            if name not in self._stored.names:
+                names = listed(self._stored.names)
+                raise HttpError(
+                    404,
+                    f"there is no {name} to load; name {names}, or add it with its section "
+                    "(`migrator admin add FILE`, or the parameter `config`)",
+                )
+            return await self._serve(self._stored.of(name), lambda: self._stored.restore(name))
 
     async def remove(self, name: str) -> str:
         """Answer the tenant's waiting requests, and serve it no longer.
@@ -66,7 +84,21 @@ class Repository:
         HttpError 404 if there is none, 409 if it is the last one.
         """
         async with self._lock:
-            return await self._remove(name)
+            tenants = self._context.tenants
+            if name not in tenants:
+                why = "is removed already" if name in self.removed else "is not there"
+                raise HttpError(404, f"{name} {why}; name {listed(list(tenants))}")
+            if not any(self._admission.serves(other) for other in tenants if other != name):
+                raise HttpError(
+                    409, f"{name} is the last one; add another first, drain it, or stop the daemon"
+                )
+            message = await self._admission.remove(name)
+            try:
+                await asyncio.to_thread(self._stored.remove, name)
+            except InputError:
+                await self._admission.add(self._stored.of(name))
+                raise
+            return message
 
     async def _add(self, section: object, folder: str | None) -> str:
         if not isinstance(section, Mapping):
@@ -84,52 +116,16 @@ class Repository:
             raise HttpError(409, f"the removal of {name} failed; remove it again, or load it")
         return await self._serve(scenario, lambda: self._stored.add(name, section, where))
 
-    async def _load(self, name: str, section: object | None) -> str:
-        if self._admission.serves(name):
-            if section is not None:
-                raise HttpError(409, f"{name} is served already; unload it first")
-            return f"{name} is served already"
-        if section is not None:
-            if not isinstance(section, Mapping):
-                raise InputError("config: this is no tenant; give an entry of a scenario's tenants")
-            return await self._add({**section, "name": name}, None)
-        if name not in self._stored.names:
-            names = listed(self._stored.names)
-            raise HttpError(
-                404,
-                f"there is no {name} to load; name {names}, or add it with its section "
-                "(`migrator admin add FILE`, or the parameter `config`)",
-            )
-        return await self._serve(self._stored.of(name), lambda: self._stored.restore(name))
-
-    async def _remove(self, name: str) -> str:
-        tenants = self._context.tenants
-        if name not in tenants:
-            why = "is removed already" if name in self.removed else "is not there"
-            raise HttpError(404, f"{name} {why}; name {listed(list(tenants))}")
-        if not any(self._admission.serves(other) for other in tenants if other != name):
-            raise HttpError(
-                409, f"{name} is the last one; add another first, drain it, or stop the daemon"
-            )
-        await self._admission.require_ready()
-        try:
-            await _in_thread(lambda: self._stored.remove(name))
-            return await self._admission.remove(name)
-        except BaseException:
-            if name in tenants:  # after a restart it is served on
-                await asyncio.to_thread(self._stored.restore, name)
-            raise
-
     async def _serve(self, scenario: LiveScenario, store: Callable[[], None]) -> str:
-        """Serve the scenario's tenant and store that; if it fails, what was stored before stays."""
+        """Serve the scenario's tenant and store that; if it cannot be stored, it is removed."""
         await self._require(scenario)
-        before = self._stored.state
+        message = await self._admission.add(scenario)
         try:
-            await _in_thread(store)
-            return await self._admission.add(scenario)
-        except BaseException:
-            await asyncio.to_thread(self._stored.reset, before)
+            await asyncio.to_thread(store)
+        except InputError:
+            await self._admission.remove(scenario.tenants[0].name)
             raise
+        return message
 
     async def _require(self, scenario: LiveScenario) -> None:
         """Refuse a tenant that has no room or no token. One that was removed is not drained."""
@@ -158,13 +154,3 @@ class Repository:
             return
         token = (read_tokens(live, [name], {}) or {})[name]
         tokens.set(name, digest(token))
-
-
-async def _in_thread(change: Callable[[], None]) -> None:
-    """Change files in a thread. Where this is cancelled, the change ends before it is undone."""
-    changing = asyncio.ensure_future(asyncio.to_thread(change))
-    try:
-        await asyncio.shield(changing)
-    except asyncio.CancelledError:
-        await asyncio.gather(changing, return_exceptions=True)
-        raise

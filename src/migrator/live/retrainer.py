@@ -13,7 +13,6 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,23 +76,12 @@ class EmulatedPace:
     The time is spread over the steps, so that progress is realistic.
     """
 
-    def __init__(
-        self,
-        seconds: float | None,
-        steps: int,
-        began_s: float,
-        *,
-        done: int = 0,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """`began_s`: time of the clock at which its time began. `done`: steps of an earlier
+    def __init__(self, seconds: float | None, steps: int, began_s: float, done: int = 0) -> None:
+        """`began_s`: the monotonic clock when its time began. `done`: steps of an earlier
         process."""
-        now = clock()
-        left = 0.0 if seconds is None else seconds * (1 - done / max(1, steps))
-        self._first_s, self._steps, self.done = now, max(1, steps), done
-        self._each_s = max(0.0, left - (now - began_s)) / max(1, steps - done)
-        self._begun, self._clock, self._sleep = done, clock, sleep
+        self._until_s, self._steps, self.done = time.monotonic(), max(1, steps), done
+        left_s = began_s - self._until_s + (seconds or 0.0) * (1 - done / self._steps)
+        self._each_s = max(0.0, left_s) / max(1, steps - done)
 
     @property
     def part(self) -> float:
@@ -102,10 +90,8 @@ class EmulatedPace:
     def step(self) -> None:
         """Count a step and wait for its end."""
         self.done += 1
-        until_s = self._first_s + self._each_s * (self.done - self._begun)
-        left_s = until_s - self._clock()
-        if left_s > 0:
-            self._sleep(left_s)
+        self._until_s += self._each_s
+        time.sleep(max(0.0, self._until_s - time.monotonic()))
 
 
 @dataclass(frozen=True)
@@ -146,7 +132,7 @@ class Work:
             expected = estimate(model, data, before, job.settings, ())
             laps.end(TRIAL)
         done = resumed * steps // job.settings.epochs
-        pace = EmulatedPace(job.pace_s, steps, started_s, done=done)
+        pace = EmulatedPace(job.pace_s, steps, started_s, done)
         steps_made = 0
 
         def step() -> None:
@@ -157,7 +143,7 @@ class Work:
 
         self.report(pace.part)
         candidate, result = retrain(model, data, before, job.settings, checkpoints, step, laps)
-        if job.kind is JobKind.PRETRAIN and job.labels is not None:
+        if job.kind is JobKind.PRETRAIN:
             remember(job.labels, job.tenant, data, job.replay, job.settings.seed)
         weights = None
         if result.adopted:
@@ -172,8 +158,6 @@ class Work:
             weights=weights,
             accuracy_before=result.accuracy_before,
             accuracy_after=result.accuracy_after,
-            accuracy_new_before=result.accuracy_new_before,
-            accuracy_new_after=result.accuracy_new_after,
             new_classes=tuple(sorted(data.new_classes)),
             samples=samples,
             trained=trained,
@@ -218,8 +202,6 @@ class Work:
 
     def _window(self) -> WindowData:
         job = self.job
-        if job.labels is None:
-            raise InputError(f"{job.tenant}: the job names no file of labels; give one")
         return window_data(
             job.labels,
             job.tenant,
@@ -233,8 +215,7 @@ class Work:
 
     def _scenario(self, pixels: int | None) -> WindowData:
         job, seed = self.job, self.job.settings.seed
-        if job.benchmark is None:
-            raise InputError(f"{job.tenant}: the job names no benchmark to pre-train on; give one")
+        assert job.benchmark is not None, "others have no pre-training"
         if self.built.modality is Modality.TENSORS:
             raise InputError(
                 f"{job.tenant}: {job.model.model} declares tensors of its own, which "
@@ -347,7 +328,7 @@ def _identity(job: TrainingJob) -> str:
     elsewhere = replace(
         job,
         folder=Path(),
-        labels=None,
+        labels=Path(),
         past=(),
         configurations=(),
         environment={},
@@ -385,7 +366,7 @@ def answer(
     except (OSError, ValueError) as error:
         problem = f"{job.folder} cannot be written or the job cannot be done"
         return Failed(f"{problem} ({type(error).__name__}: {error}); see to its files and data")
-    except Exception as error:  # of the GPU or of CUDA: a retry may succeed
+    except Exception as error:  # of the model, the GPU or CUDA: a retry may succeed
         return Failed(f"{one_line(error)}; start it again", again=True)
 
 

@@ -35,25 +35,14 @@ def require_room(
             f"{_remedy(min(usable), least, board)}, or use a smaller model"
         )
     if memory_mib is not None and board.is_of_shares:
-        taken = sum(other.profile.held_by_worker_mib(other.batch) for other in others)
-        _require_memory(service, memory_mib - taken, board)
-
-
-def _require_memory(service: Service, left_mib: float, board: Board) -> None:
-    needed = service.profile.held_by_worker_mib(service.batch)
-    if needed <= left_mib:
-        return
-    fitting = [
-        batch
-        for batch in range(1, service.batch)
-        if service.profile.held_by_worker_mib(batch) <= left_mib
-    ]
-    remedy = f"use a batch of at most {max(fitting)}" if fitting else "remove a tenant"
-    raise NoRoomError(
-        f"{service.tenant}: its worker holds {needed:,.0f} MiB, and beside those of the other "
-        f"tenants {board.name} has {max(0.0, left_mib):,.0f} MiB left; {remedy}, or use a model of "
-        "that size"
-    )
+        left_mib = memory_mib - sum(e.profile.held_by_worker_mib(e.batch) for e in others)
+        needed_mib = service.profile.held_by_worker_mib(service.batch)
+        if needed_mib > left_mib:
+            raise NoRoomError(
+                f"{service.tenant}: its worker holds {needed_mib:,.0f} MiB, and beside those of "
+                f"the other tenants {board.name} has {max(0.0, left_mib):,.0f} MiB left; use a "
+                "smaller batch or model, or remove a tenant"
+            )
 
 
 def _remedy(needed: int, least: dict[str, int], board: Board) -> str:

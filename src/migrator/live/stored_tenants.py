@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,15 +36,6 @@ class _File(msgspec.Struct, frozen=True):
     version: Literal[1] = 1
     added: dict[str, _AddedSection] = {}
     removed: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """Everything that a change changes."""
-
-    content: _File
-    alone: Mapping[str, LiveScenario]
-    unusable: Mapping[str, str]
 
 
 class StoredTenants:
@@ -108,16 +99,6 @@ class StoredTenants:
         `folder`: paths in it are relative to this; None: to the working folder.
         """
         return parse_tenant(section, self._live, folder or Path.cwd())
-
-    @property
-    def state(self) -> _Stored:
-        """What is stored now, for `reset`."""
-        return _Stored(self._content, dict(self._alone), dict(self.unusable))
-
-    def reset(self, state: _Stored) -> None:
-        """Store what was stored then: a change has failed."""
-        self._write(state.content.added, {*state.content.removed})
-        self._alone, self.unusable = dict(state.alone), dict(state.unusable)
 
     def add(self, name: str, section: Mapping[str, Any], folder: Path | None) -> None:
         """Store that the tenant of this section is served."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -70,10 +69,10 @@ class TrainingJob:
     model: ModelSpec
     folder: Path
     """The job's own folder for checkpoints and the retrained weights."""
+    labels: Path
+    """The file of the labels. A pre-training stores its replay samples there."""
     weights: Path | None = None
     """Weights of the serving model; None: those that the model was built with."""
-    labels: Path | None = None
-    """The file of the labels. A pre-training stores its replay samples there."""
     window: int = 0
     """The last window whose labels are learned."""
     since: int | None = None
@@ -114,9 +113,6 @@ class TrainingResult(Struct, tag=True, frozen=True):
     accuracy_before: float
     accuracy_after: float
     """Accuracy of the retrained model, adopted or not."""
-    accuracy_new_before: float
-    accuracy_new_after: float
-    """The same on new classes only."""
     new_classes: tuple[int, ...]
     samples: int
     """Training samples, including replayed ones."""
@@ -217,27 +213,21 @@ class _RetrainerProcess(ChildProcess):
             self._progress(message.part)
 
 
-@dataclass
 class _Running:
-    """A job, and its process once that is forked."""
+    """A job, the task that carries it out, and its process once that is forked."""
 
-    job: TrainingJob
-    forking: asyncio.Task[_RetrainerProcess]
-    ended: str | None = None
-    """Why it was ended by us."""
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[Any]
 
-    @property
-    def process(self) -> _RetrainerProcess | None:
-        """Its process; None while it is being forked, or if it could not be."""
-        done = self.forking.done() and not self.forking.cancelled()
-        return self.forking.result() if done and self.forking.exception() is None else None
+    def __init__(self, job: TrainingJob) -> None:
+        self.job = job
+        self.process: _RetrainerProcess | None = None
+        self.ended = ""
+        """Why it was ended by us."""
 
     def end(self, why: str) -> None:
-        self.ended = self.ended or why
-        if self.process is not None:
-            self.process.kill(why)
-        self.forking.cancel()
+        if not self.ended:
+            self.ended = why
+            self.task.cancel()
 
 
 class Trainings:
@@ -281,55 +271,59 @@ class Trainings:
 
     async def end_estimates(self, environment: Mapping[str, str]) -> None:
         """End estimates on the instance with this environment. Returns when they have exited."""
-        on_it = [
-            running
-            for running in self._running
-            if running.job.kind is JobKind.ESTIMATE and running.job.environment == environment
-        ]
-        for running in on_it:
-            running.end("its instance is destroyed")
-        await asyncio.gather(*(running.gone.wait() for running in on_it))
+        await _end(
+            [
+                running
+                for running in self._running
+                if running.job.kind is JobKind.ESTIMATE and running.job.environment == environment
+            ],
+            "its instance is destroyed",
+        )
 
     async def close(self) -> None:
         """End every process and wait until all have exited."""
         self._closed = True
-        for running in self._running:
-            running.end("the daemon stops")
-        await asyncio.gather(*(running.gone.wait() for running in self._running))
+        await _end(self._running, "the daemon stops")
 
     async def _do(self, job: TrainingJob, progress: Progress | None = None) -> Any:
-        began_s = time.monotonic()
-        async with self._process(job, progress) as process:
-            try:
-                frame = await process.request(Begin(job, began_s), limit_s=job.limit_s)
-            except TrainingLostError as error:
-                await process.wait()
-                raise TrainingLostError(
-                    f"{job.tenant}: the {job.kind} was lost ({process.exited or error}); start it "
-                    f"again, it goes on from its last epoch; see {self._log}"
-                ) from error
+        self._require_possible(job)
+        running = _Running(job)
+        running.task = asyncio.create_task(self._carry_out(running, progress))
+        running.task.add_done_callback(lambda _: self._running.remove(running))
+        self._running.append(running)
+        try:
+            await asyncio.wait([running.task])
+        finally:  # also where the caller is cancelled
+            running.end("its result is not needed")
+            await asyncio.wait([running.task])
+        if running.task.cancelled():
+            raise _lost(job, running.ended)
+        return running.task.result()
+
+    async def _carry_out(self, running: _Running, progress: Progress | None) -> Any:
+        """Do a job in a process of its own, which has exited at the end in any case."""
+        job, began_s = running.job, time.monotonic()
+        try:
+            process = running.process = await self._forkserver.fork(
+                Fork(job.tenant, f"{job.kind} {job.tenant}", _RUNS, self._log.absolute()),
+                lambda pid, reap: _RetrainerProcess(pid, reap, progress),
+                limit_s=BUILD_S,  # at the start of a daemon the models are still being built
+            )
+        except WorkerLostError as error:
+            raise TrainingLostError(f"{job.tenant}: {error}; start it again") from error
+        try:
+            frame = await process.request(Begin(job, began_s), limit_s=job.limit_s)
+        except TrainingLostError as error:
+            await process.wait()
+            raise _lost(job, f"{process.exited or error}; see {self._log}") from error
+        finally:
+            process.kill(running.ended or "its result is here")
+            await asyncio.shield(process.wait())
         if isinstance(frame.message, Failed):
             raise frame.message.error(job.tenant)
         return frame.message
 
-    @asynccontextmanager
-    async def _process(
-        self, job: TrainingJob, progress: Progress | None
-    ) -> AsyncIterator[_RetrainerProcess]:
-        """A process for the job; it has exited at the end in any case."""
-        running = self._admit(job, progress)
-        try:
-            try:
-                yield await self._forked(running)
-            finally:
-                running.end("its result is not needed")
-                if running.process is not None:
-                    await asyncio.shield(running.process.wait())
-        finally:
-            self._running.remove(running)
-            running.gone.set()
-
-    def _admit(self, job: TrainingJob, progress: Progress | None) -> _Running:
+    def _require_possible(self, job: TrainingJob) -> None:
         if self._closed:
             raise TrainingLostError(f"{job.tenant}: nothing is trained while the daemon stops")
         home = self._log.parent
@@ -341,24 +335,19 @@ class Trainings:
             raise InputError(
                 f"{job.folder}: a training uses this folder already; wait for it, or name another"
             )
-        running = _Running(job, asyncio.create_task(self._fork(job, progress)))
-        self._running.append(running)
-        return running
 
-    async def _fork(self, job: TrainingJob, progress: Progress | None) -> _RetrainerProcess:
-        return await self._forkserver.fork(
-            Fork(job.tenant, f"{job.kind} {job.tenant}", _RUNS, self._log.absolute()),
-            lambda pid, reap: _RetrainerProcess(pid, reap, progress),
-            limit_s=BUILD_S,  # at the start of a daemon the models are still being built
-        )
 
-    async def _forked(self, running: _Running) -> _RetrainerProcess:
-        """The process once it is forked; TrainingLostError if it cannot be or was ended before."""
-        tenant = running.job.tenant
-        await asyncio.wait([running.forking])
-        if running.ended is not None and running.process is None:
-            raise TrainingLostError(f"{tenant}: the {running.job.kind} was lost ({running.ended})")
-        try:
-            return running.forking.result()
-        except WorkerLostError as error:
-            raise TrainingLostError(f"{tenant}: {error}; start it again") from error
+def _lost(job: TrainingJob, why: str) -> TrainingLostError:
+    return TrainingLostError(
+        f"{job.tenant}: the {job.kind} was lost ({why}); start it again, it goes on from its last "
+        "epoch"
+    )
+
+
+async def _end(ended: Sequence[_Running], why: str) -> None:
+    """End these and wait until their processes have exited."""
+    tasks = {running.task for running in ended}
+    for running in ended:
+        running.end(why)
+    if tasks:
+        await asyncio.wait(tasks)

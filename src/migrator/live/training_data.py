@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,12 +129,8 @@ def _rows(connection: sqlite3.Connection, tenant: str, window: int) -> list[_Sam
         "SELECT id, window, label, lot, dtype, shape FROM sample "
         "WHERE tenant = ? AND window <= ? ORDER BY window DESC, id DESC"
     )
-    return _of_usual_form(connection.execute(query, (tenant, window)))
-
-
-def _of_usual_form(fetched: Iterable[Sequence[object]]) -> list[_SampleHeader]:
-    """Rows of the most common type and shape, because a batch must be uniform."""
-    rows = [_SampleHeader._make(row) for row in fetched]
+    rows = [_SampleHeader._make(row) for row in connection.execute(query, (tenant, window))]
+    # only those of the most common type and shape, because a batch must be uniform
     forms = Counter((row.dtype, row.shape) for row in rows)
     usual = max(forms, key=forms.__getitem__, default=None)
     return [row for row in rows if (row.dtype, row.shape) == usual]

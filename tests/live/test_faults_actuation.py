@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from support.serving import assignment, run_on_uvloop, started
 from support.waiting import until_async
 
 from migrator.control import events
+from migrator.control.retraining_plans import Estimate
 from migrator.core.problem import Holding, Instance
 from migrator.gpu.drivers.registry import open_driver
 from migrator.live.actuation import Actuation
@@ -40,7 +42,20 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FailingLearning:
-    """Cannot train."""
+    """Cannot train, and its estimates never end."""
+
+    def __init__(self) -> None:
+        self.estimated_on: list[tuple[Mapping[str, str] | None, float | None]] = []
+
+    async def estimate(
+        self,
+        _tenant: str,
+        _window: int,
+        environment: Mapping[str, str] | None,
+        _most: int,
+        limit_s: float | None = None,
+    ) -> None:
+        self.estimated_on.append((environment, limit_s))
 
     async def train(self, tenant: str, instance: Holding, environment: Mapping[str, str]) -> str:
         raise ZeroDivisionError(f"{tenant} on {instance} with {len(environment)} variables")
@@ -54,19 +69,25 @@ class Faulty(Actuation):
 
     def __init__(self, context: Context, weights: Path | None) -> None:
         controller: Any = None
-        learning = cast(Learning, FailingLearning())
-        super().__init__(context, controller, learning, LiveRecorder(context))
+        self.learning = FailingLearning()
+        super().__init__(context, controller, cast(Learning, self.learning), LiveRecorder(context))
         self.outcomes: list[events.Event] = []
+        self.next: list[events.Instruction] = []
+        """Instructions that follow from the next event."""
+        self.removed = False
+        """The tenant is removed while a worker warms."""
         self._weights, self._asked = weights, 0
 
     def on_event(self, event: events.Event) -> None:
         self.outcomes.append(event)
+        following, self.next = self.next, []
+        self.do(following)
 
     def assignment(
         self, tenant: str, instance: Holding, environment: Mapping[str, str]
     ) -> Assignment:
         self._asked += 1
-        if self._weights is None:
+        if self._weights is None or (self.removed and self._asked == 2):
             raise KeyError(f"{tenant} on {instance}")
         if self._asked % 2:
             return assignment(environment=environment)
@@ -110,6 +131,23 @@ def test_a_worker_that_cannot_take_the_newest_model_gives_its_instance_back(
             actuation.do([events.Destroy(PLACE)])
             await until_async(lambda: len(outcomes) == 3)
             assert outcomes[-1] == events.Destroyed(PLACE), "no process holds it"
+
+    run_on_uvloop(scene())
+
+
+def test_a_start_that_follows_one_whose_tenant_was_removed_can_be_stopped(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with actuation_on(tmp_path, tmp_path / "weights") as actuation:
+            outcomes, actuation.removed = actuation.outcomes, True
+            actuation.next = [events.Warm(PLACE, "a")]
+            actuation.do([events.Warm(PLACE, "a")])
+            await until_async(lambda: len(outcomes) == 2)
+            actuation.do([events.StopWorker(PLACE)])
+            await until_async(lambda: len(outcomes) == 3)
+            assert events.Stopped(PLACE) in outcomes
+            actuation.do([events.Destroy(PLACE)])
+            await until_async(lambda: len(outcomes) == 4)
+            assert outcomes[-1] == events.Destroyed(PLACE), "no process of either start holds it"
 
     run_on_uvloop(scene())
 
@@ -171,3 +209,16 @@ async def test_plans_wait_only_for_tenants_without_a_forkserver(tmp_path: Path) 
     assert [context.executor.may_retrain(tenant) for tenant in "ab"] == [True, False]
     context.workers.forkserver.changed(frozenset())
     assert context.executor.may_retrain("b")
+
+
+async def test_an_estimate_on_an_instance_has_its_limit(tmp_path: Path) -> None:
+    context = idle_context(DaemonOptions(read_live(scenario_file(tmp_path, "a")), tmp_path))
+    environment = {"CUDA_VISIBLE_DEVICES": "MIG-1"}
+    worker: Any = SimpleNamespace(assignment=assignment(environment=environment))
+    context.serving_workers[PLACE] = worker
+    actuation = Faulty(context, None)
+    actuation.estimate(Estimate("a", 0, 100, PLACE, 0.05))
+    actuation.estimate(Estimate("a", 0, 100))  # on the host, without a limit
+    asked = [(environment, 0.05), (None, None)]
+    await until_async(lambda: actuation.learning.estimated_on == asked)
+    await actuation.close()

@@ -10,11 +10,28 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from migrator.io.processes import Process, is_running
 from migrator.live import gpu_thread
+from migrator.live import labels as kept
 
 PICTURE = np.zeros((3, 2, 2), np.uint8)
+
+
+async def test_labels_are_stored_again_after_an_unexpected_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> bool:
+        raise RuntimeError("out of luck")
+
+    labels = kept.Labels(tmp_path / "labels.db")
+    with monkeypatch.context() as patched:
+        patched.setattr(kept, "insert", failing)
+        with pytest.raises(kept.NotKeptError, match="RuntimeError: out of luck"):
+            await labels.add("a", 0, PICTURE, 1, None, "one")
+    assert await labels.add("a", 0, PICTURE, 1, None, "one")
+    await labels.close()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Processes of a live daemon that die or hang, and others on its GPU: it serves on.
+"""Processes of a live daemon that die or hang, others on its GPU, clients that leave: it serves on.
 
 One daemon for all of it, as it would be in a bad hour.
 """
@@ -8,16 +8,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 from support.faults import instances, said, serves, settled, teach, users
 from support.live_daemon import Served, samples, scenario_file, served
-from support.waiting import until
+from support.waiting import LIMIT_S, until
 
 from migrator.core.catalogue import Place
 from migrator.gpu.drivers.base import GpuInstance, RefusedError
@@ -25,7 +27,7 @@ from migrator.gpu.drivers.registry import open_driver
 from migrator.gpu.journal import Journal
 from migrator.gpu.layout import Layout
 from migrator.gpu.partitioner import Partitioner
-from migrator.io.processes import is_running
+from migrator.io.processes import is_running, open_files
 
 
 class Hour(NamedTuple):
@@ -34,6 +36,8 @@ class Hour(NamedTuple):
     daemon: Served
     state: Path
     others: list[GpuInstance]
+    lingering: list[socket.socket]
+    """Clients that sent half a request when the hour began, and never the rest."""
 
     @property
     def version(self) -> int:
@@ -48,7 +52,7 @@ def hour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hour]:
     path = scenario_file(folder, "photos", window_s=4, model=model)
     others = [_foreign_instance(state)]
     with served(path, state) as daemon:
-        yield Hour(daemon, state, others)
+        yield Hour(daemon, state, others, _half(daemon))
         assert daemon.stop() == 0, daemon.said()
     assert set(instances(state)) == set(others), "instances of others are untouched"
 
@@ -153,3 +157,50 @@ def test_a_worker_that_hangs_is_killed_and_replaced(hour: Hour) -> None:
     serves(hour.daemon, hour.version)
     assert not hung & set(settled(hour.daemon)["pids"].values())
     said(hour.state, "did not answer within")
+
+
+def _request() -> bytes:
+    """A whole inference request."""
+    picture = samples(0, 1)[0]
+    tensor = {
+        "name": "input",
+        "datatype": "UINT8",
+        "shape": picture.shape,
+        "data": picture.reshape(-1).tolist(),
+    }
+    body = json.dumps({"inputs": [tensor]}).encode()
+    head = "POST /v2/models/photos/infer HTTP/1.1\r\nhost: localhost\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _connected(daemon: Served) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", urlsplit(daemon.url).port or 0), LIMIT_S)
+
+
+def _half(daemon: Served) -> list[socket.socket]:
+    """Half a head, or half a body."""
+    lingering = [_connected(daemon) for _ in range(4)]
+    for number, connection in enumerate(lingering):
+        connection.sendall((_request()[:40], _request()[:-100])[number % 2])
+    return lingering
+
+
+def _sockets(pid: int) -> int:
+    return sum(file.startswith("socket:") for file in open_files(pid))
+
+
+def test_clients_that_leave_or_send_half_a_request_leave_nothing_behind(hour: Hour) -> None:
+    for connection in hour.lingering:
+        answer = connection.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 408 "), answer
+        connection.close()
+    settled(hour.daemon)
+    pid, request = hour.daemon.process.pid, _request()
+    before = _sockets(pid)
+    for cut in (len(request), len(request) - 100, 40, 0):
+        for _ in range(20):
+            with _connected(hour.daemon) as leaving:
+                leaving.sendall(request[:cut])
+    hour.daemon.wait_for(lambda now: now["tenants"]["photos"]["waiting"] == 0, "no request waits")
+    until(lambda: _sockets(pid) <= before, "every connection is given back")
+    serves(hour.daemon, hour.version)

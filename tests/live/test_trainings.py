@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,23 +18,29 @@ import pytest
 from support.live_learning import (
     ENVIRONMENT,
     MEANS,
+    MODEL,
+    SETTINGS,
     forkserver_for,
     made_job,
     trainings_for,
 )
-from support.waiting import until, until_async
+from support.waiting import LIMIT_S, until, until_async
 
 from migrator.core.catalogue import Place
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.virtual_board import EmulatedDriver
 from migrator.io.processes import is_running
-from migrator.live.retrainer import EPOCHS, RETRAINED
+from migrator.live.labels import Labels
+from migrator.live.retrainer import EPOCHS, RETRAINED, Work
 from migrator.live.training import (
     JobKind,
+    TrainingFailedError,
     TrainingJob,
     TrainingLostError,
+    TrainingResult,
     Trainings,
 )
+from migrator.serving.workers.forkserver_process import build_all, has_opened_gpu
 
 SLOW_S = 6000.0
 """A pace at which nothing ends by itself in a test."""
@@ -47,6 +55,12 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def job(tmp_path: Path) -> TrainingJob:
     return made_job(tmp_path / "learning", MEANS)
+
+
+@pytest.fixture
+def torch_job(tmp_path: Path) -> TrainingJob:
+    job = made_job(tmp_path / "torch", MODEL)
+    return replace(job, model=replace(MODEL, model="support.tiny_model:Threaded"))
 
 
 def epochs_of(job: TrainingJob) -> list[Path]:
@@ -94,6 +108,39 @@ async def test_a_retraining_holds_its_instance_reports_progress_and_gets_no_secr
     assert driver.instances()[0].holders == ()
 
 
+async def test_any_number_of_jobs_begin_at_once_with_the_model_that_is_built(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    noting = replace(job, model=replace(job.model, model="support.slow_model:ToldWhenBuilt"))
+    estimate = replace(noting, kind=JobKind.ESTIMATE, folder=tmp_path / "estimate")
+    jobs = [replace(noting, folder=tmp_path / name) for name in ("one", "two")]
+    async with trainings_for(noting) as (trainings, _):
+        training = asyncio.gather(*map(trainings.train, jobs))
+        await trainings.estimate(estimate)
+        trained = await training
+    assert all(result.adopted for result in trained)
+    assert (job.folder.parent / "workers.log").read_text(encoding="utf-8").count("built") == 1
+    assert "built" not in (job.folder.parent / "log").read_text(encoding="utf-8")
+
+
+async def test_a_forked_training_may_use_threads_and_has_imported_the_compiler(
+    torch_job: TrainingJob,
+) -> None:
+    job = torch_job
+    limited, mapped = replace(job, limit_s=LIMIT_S), list[str]()
+    async with trainings_for(job) as (trainings, forkserver):
+        process = Path(f"/proc/{forkserver.pid}")
+        assert len(list((process / "task").iterdir())) == 1
+        assert not has_opened_gpu(process / "fd")
+        result = await trainings.train(limited, lambda _: mapped.append(mapped_by(trainings)))
+    assert result.adopted
+    assert "libtorch" in mapped[0]
+    said = (job.folder.parent / "log").read_text(encoding="utf-8")
+    assert "2 threads" in said
+    assert "imported:" in said
+    assert "torch._dynamo" not in said
+
+
 async def test_a_training_outlives_the_forkserver_and_the_next_waits_for_another(
     job: TrainingJob, tmp_path: Path
 ) -> None:
@@ -134,6 +181,63 @@ async def test_a_job_that_waits_for_the_forkserver_ends_on_request_and_at_the_en
     await trainings.close()
     with pytest.raises(TrainingLostError, match="the daemon stops"):
         await asked[1]
+
+
+async def test_an_unknown_tenant_is_refused_until_it_is_added_and_a_log_is_not_needed(
+    job: TrainingJob,
+) -> None:
+    other = replace(job, tenant="other", model=replace(job.model, seed=1))
+    async with trainings_for(job) as (trainings, forkserver):
+        with pytest.raises(InputError, match="tenant other has no model here"):
+            await trainings.train(other)
+        await forkserver.add("other", other.model)
+        with pytest.raises(TrainingFailedError, match="other has no labels"):
+            await trainings.train(other)
+        log = job.folder.parent / "log"
+        log.unlink(missing_ok=True)
+        log.mkdir()  # a folder where the file should be
+        without_log = Trainings(log, forkserver)
+        assert (await without_log.train(job)).adopted
+    said = (job.folder.parent / "workers.log").read_text(encoding="utf-8")
+    assert "cannot be written: IsADirectoryError" in said
+
+
+async def test_a_killed_retraining_goes_on_and_ends_with_the_same_model(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    job = replace(job, settings=replace(SETTINGS, epochs=8))
+    async with trainings_for(job) as (trainings, _):
+        # so slow that seven epochs are still to come when the first is seen
+        lost = asyncio.create_task(trainings.train(replace(job, pace_s=30.0)))
+        await until_async(lambda: bool(epochs_of(job)) or lost.done())
+        os.kill(trainings.pids[0], signal.SIGKILL)
+        with pytest.raises(TrainingLostError, match="goes on from its last epoch"):
+            await lost
+        result = await trainings.train(job)
+    straight = replace(job, folder=tmp_path / "straight")
+    built = build_all({"vision": job.model})["vision"]
+    whole = Work(straight, built, time.monotonic(), lambda _part: None).run()
+    assert isinstance(whole, TrainingResult)
+    assert 1 <= result.epochs_resumed < 8
+    assert whole.epochs_resumed == 0
+    assert result.curve == whole.curve
+    assert result.weights is not None
+    assert whole.weights is not None
+    assert result.weights.read_bytes() == whole.weights.read_bytes()
+
+
+async def test_a_full_disk_is_reported_and_leaves_nothing_half_written(job: TrainingJob) -> None:
+    assert job.labels is not None
+    labels = Labels(job.labels)  # as beside a daemon: what reading needs is there already
+    async with trainings_for(job) as (trainings, forkserver):
+        # less than a checkpoint, more than the small files before it
+        resource.prlimit(forkserver.pid or 0, resource.RLIMIT_FSIZE, (4_000, 4_000))
+        with pytest.raises(TrainingFailedError, match="cannot be written"):
+            await trainings.train(job)
+    await labels.close()
+    assert not (job.folder / RETRAINED).exists()
+    assert not epochs_of(job)
+    assert not list(job.folder.rglob("*.unfinished"))
 
 
 _DAEMON = """

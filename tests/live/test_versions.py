@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -96,14 +97,44 @@ def test_what_is_not_there_or_cannot_be_written_changes_nothing(
 
 
 _ADDING = """
-import sys
+import resource, sys
 from pathlib import Path
+from migrator.core.errors import InputError
 from migrator.live.versions import Versions
 
-versions = Versions(Path(sys.argv[1]), "vision")
-while True:
-    print(versions.add(Path(sys.argv[2]), 0.9).number, flush=True)
+folder, weights, limit = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+versions = Versions(folder, "vision")
+if limit:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        versions.add(weights, 0.9)
+    except InputError as error:
+        print(error)
+else:
+    while True:
+        print(versions.add(weights, 0.9).number, flush=True)
 """
+
+
+@pytest.mark.parametrize("limit", [1000, 100])
+def test_a_full_disk_leaves_the_last_good_version(
+    versions: Versions, tmp_path: Path, limit: int
+) -> None:
+    filled(versions, tmp_path, 1)
+    # so small that either its weights or, weights being tiny, its JSON find no room
+    large = tmp_path / "large"
+    large.write_bytes(b"w" * (5000 if limit == 1000 else 50))
+    done = subprocess.run(
+        [sys.executable, "-c", _ADDING, str(versions.folder.parent), str(large), str(limit)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "cannot be written" in done.stdout
+    version = versions.newest_good()
+    assert version is not None
+    assert version.number == 1
+    assert len(list(versions.folder.iterdir())) == 2
 
 
 def test_a_writer_killed_at_any_moment_leaves_a_good_version(
@@ -113,7 +144,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_good_version(
     source.write_bytes(b"w" * 3_000_000)
     last = 0
     for stop in (3, 4, 6):
-        command = [sys.executable, "-c", _ADDING, str(versions.folder.parent), str(source)]
+        command = [sys.executable, "-c", _ADDING, str(versions.folder.parent), str(source), "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
             assert writer.stdout is not None
             for number, line in enumerate(writer.stdout):
@@ -127,3 +158,19 @@ def test_a_writer_killed_at_any_moment_leaves_a_good_version(
     assert not caplog.messages
     assert versions.add(weights(tmp_path, 1), 0.5).number > last
     assert not list(versions.folder.glob(".*"))
+
+
+def test_two_versions_that_come_at_once_get_two_numbers(tmp_path: Path) -> None:
+    versions, weights = Versions(tmp_path / "here", "photos"), tmp_path / "given"
+    weights.write_bytes(b"weights")
+    given: list[int] = []
+
+    def add() -> None:
+        given.extend(versions.add(weights, None).number for _ in range(10))
+
+    threads = [Thread(target=add) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(given) == list(range(1, 31))

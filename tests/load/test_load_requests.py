@@ -60,12 +60,6 @@ def test_nothing_is_asked_again_that_a_model_may_have_learned() -> None:
     assert not first_classes & set.union(*seen)  # pre-training has had those
 
 
-def test_the_seed_decides() -> None:
-    assert np.array_equal(steady(1).rows(0, 50), steady(1).rows(0, 50))
-    assert not np.array_equal(steady(1).rows(0, 50), steady(2).rows(0, 50))
-    assert len(steady().rows(0, 0)) == 0
-
-
 def test_classes_that_drift_are_asked_as_they_look_now() -> None:
     data = benchmark("nc-synthetic")
     asked = RequestSamples(data, data.load(Origin(seed=3)), 3)

@@ -33,7 +33,6 @@ from migrator.report.load import load_page
 from migrator.report.page import Page
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.reproduce import jobs_of, page_of
-from migrator.serving.http.app import OPERATIONS, description, docs_page
 
 STATUS = {
     "scenario": "two-racks",
@@ -113,7 +112,6 @@ def _reports() -> Page:
 
 PAGES: dict[str, Callable[[], Page | str]] = {
     "reports": _reports,
-    "docs": lambda: docs_page(description(OPERATIONS), OPERATIONS),
     "overview": lambda: overview_page(STATUS),
 }
 

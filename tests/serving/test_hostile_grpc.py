@@ -24,7 +24,7 @@ from migrator.serving.grpc.server import NOT_SERVING, SERVING
 grpc: Any = import_module("grpc")
 MESSAGES = message_classes()
 INFER = "/inference.GRPCInferenceService/ModelInfer"
-CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+CHECK = "/grpc.health.v1.Health/Check"
 MIB = 2**20
 
 
@@ -113,22 +113,17 @@ def test_what_is_no_message_is_refused_and_logged_in_a_few_lines(plain: Server) 
     assert len(lines) <= 5 * (seconds + 2)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [b"\x2a\x00" * 300_000, b"\x22\x00" * 300_000, b"\x2a\xc0\xcf\x24" + b"\x22\x00" * 300_000],
-    ids=["inputs", "parameters", "parameters of an input"],
-)
-def test_many_empty_fields_are_not_decoded(tmp_path: Path, message: bytes) -> None:
-    """By a server whose peak of memory no other message has raised."""
-    with running(tmp_path) as server, calling(server.address, INFER) as call:
-        assert call(GOOD)
-        before_mib = memory_mib(server.pid, "VmHWM:")
-        assert "more than 8192 fields" in why_refused(call, message)
-        assert memory_mib(server.pid, "VmHWM:") - before_mib < 10
+EMPTY_FIELDS = {
+    "empty inputs": b"\x2a\x00" * 300_000,
+    "empty parameters": b"\x22\x00" * 300_000,
+    "empty parameters of an input": b"\x2a\xc0\xcf\x24" + b"\x22\x00" * 300_000,
+}
 
 
 def costly(kind: str) -> bytes:
     """A message for a tenant that exists which is small to send and large once it is decoded."""
+    if kind in EMPTY_FIELDS:
+        return EMPTY_FIELDS[kind]
     request = MESSAGES["ModelInferRequest"](model_name="images")
     tensor = request.inputs.add(name="input", datatype="UINT8", shape=[1, 3, SIDE, SIDE])
     if kind == "a group and inputs":
@@ -151,6 +146,7 @@ def costly(kind: str) -> bytes:
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
+        *((kind, "more than 8192 fields") for kind in EMPTY_FIELDS),
         ("a group and inputs", "group"),
         ("shape", "beside its tensors"),
         ("id", "beside its tensors"),
@@ -194,16 +190,6 @@ def test_compressed_messages_are_refused(plain: Server) -> None:
         assert memory_mib(plain.pid, "VmHWM:") - before_mib < 32
     with calling(plain.address, INFER) as call:
         assert call(GOOD)
-
-
-def test_refused_messages_do_not_wait_for_their_clients(plain: Server) -> None:
-    """Each takes 0.8 MiB once it is decoded."""
-    message = b"\x2a\x00" * 8000
-    with calling(plain.address, INFER) as call:
-        before_mib = memory_mib(plain.pid, "VmHWM:")
-        futures = [call.future(message, timeout=LIMIT_S) for _ in range(200)]
-        assert "INVALID_ARGUMENT" in {future.code().name for future in futures}
-        assert memory_mib(plain.pid, "VmHWM:") - before_mib < 64
 
 
 def test_messages_are_not_received_before_their_token_is_checked(guarded: Server) -> None:
@@ -277,6 +263,3 @@ def test_health_as_load_balancers_ask_for_it(
             assert check(asked) == answer(status=status)
         unknown = MESSAGES["HealthCheckRequest"](service="nobody").SerializeToString()
         assert code_of(check, unknown) == "NOT_FOUND"
-        watch = channel.unary_stream(WATCH, response_deserializer=answer.FromString)(b"")
-        assert next(watch) == answer(status=status)
-        watch.cancel()

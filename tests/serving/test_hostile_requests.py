@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from support.api_server import CLASSES, SIDE, connected, image_body, received, running_server
 from support.api_server import memory_mib as process_memory_mib
 from support.http_client import HTTP
-from support.schema_strategies import mostly
 from support.waiting import until
 
 INFER, FEEDBACK = "/v2/models/images/infer", "/v2/models/images/feedback"
@@ -311,12 +310,6 @@ def test_numbers_beyond_all_bounds_are_malformed(url: str, given: dict[str, Any]
         assert answer.status_code == 400, answer.text
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/v2/models/missing", "/metrics", "/%ff%00"])
-def test_a_host_that_is_none_is_refused(url: str, path: str) -> None:
-    for host in ("[", "a]b", ""):
-        assert HTTP.get(url + path, headers={"host": host}).status_code in (403, 404)
-
-
 def test_unseen_classes_have_the_lowest_finite_score(url: str) -> None:
     answer = HTTP.post(url + INFER, json=image()).json()
     data = {output["name"]: output["data"] for output in answer["outputs"]}
@@ -373,13 +366,6 @@ def test_foreign_pages_learn_nothing_about_models(url: str) -> None:
     assert HTTP.get(f"{url}/v2/health/live", headers=headers).status_code == 200
 
 
-def test_the_page_of_the_api_runs_no_scripts(url: str) -> None:
-    headers = HTTP.get(f"{url}/docs").headers
-    assert "default-src 'none'" in headers["content-security-policy"]
-    assert "frame-ancestors 'none'" in headers["content-security-policy"]
-    assert headers["x-content-type-options"] == "nosniff"
-
-
 NUMBERS = st.sampled_from(
     [0, -1, 1, 2**31, 2**63, 2**64, 10**400, -(10**400), 1.5, 1e308, float("nan"), float("inf")]
 )
@@ -432,6 +418,11 @@ PATHS = [
     "/%2e%2e/etc/passwd",
     "//",
 ]
+
+
+def mostly(likely: st.SearchStrategy[Any], other: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """The other one in ten times; `one_of` has no weights."""
+    return st.integers(0, 9).flatmap(lambda drawn: other if drawn == 9 else likely)
 
 
 @st.composite

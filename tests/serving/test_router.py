@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from support.stand_in_worker import POISON, StandInWorker, infer
 from support.virtual_time import run_virtually
 
-from migrator.core.errors import HttpError, InputError, MigratorError
+from migrator.core.errors import HttpError, InputError
 from migrator.serving.queue import OVERDUE_S, Counted, QueueSettings, Routed
 from migrator.serving.router import Router
 
@@ -181,19 +181,6 @@ async def test_a_worker_that_hangs_keeps_its_batch_no_longer_than_a_late_answer_
 
 
 @in_virtual_time
-async def test_a_full_queue_refuses_at_once() -> None:
-    router = make_router(slo_s=100.0, queue=2)
-    waits = [asked(router, row()), asked(router, row())]
-    await asyncio.sleep(0)
-    with refused(429, "2 requests wait"):
-        await infer(router, "t", row())
-    worker = StandInWorker()
-    router.attach("t", worker, worker.latency_s)
-    await asyncio.gather(*waits)
-    assert router.counts["t"].total == Counted(received=3, in_time=2, dropped=1)
-
-
-@in_virtual_time
 async def test_without_a_worker_requests_wait_for_one_until_their_deadline() -> None:
     router = make_router(slo_s=1.0)
     assert not router.ready("t")
@@ -297,19 +284,6 @@ async def test_a_request_that_two_workers_were_lost_with_fails() -> None:
 
 
 @in_virtual_time
-async def test_detaching_puts_the_batch_back_at_once() -> None:
-    hung, other = StandInWorker("hung", lambda _: 0.1), StandInWorker("other", lambda _: 0.2)
-    hung.held.clear()
-    router = make_router(hung, other, slo_s=10.0)
-    waits = asked(router, row())
-    await hung.begun.wait()
-    router.detach(hung)
-    assert not (await waits).late
-    assert other.batches == [1]
-    router.detach(hung)
-
-
-@in_virtual_time
 async def test_what_a_lost_worker_held_too_long_is_late() -> None:
     hung, other = StandInWorker("hung", lambda _: 0.1), StandInWorker("other", lambda _: 0.4)
     hung.held.clear()
@@ -332,18 +306,6 @@ async def test_one_request_the_model_fails_on_takes_no_other_with_it() -> None:
     assert [answer.scores.argmax() for answer in answers if isinstance(answer, Routed)] == [0, 1, 2]
     assert worker.batches == [1, 3, 1, 1, 1]
     assert router.counts["t"].total == Counted(received=4, in_time=3, failed=1)
-
-
-@in_virtual_time
-async def test_a_client_that_leaves_as_its_request_is_given_up_is_counted_once() -> None:
-    router, slow = make_router(), StandInWorker(latency_s=lambda _: 0.5)
-    left = asked(router, row(), within_s=0.1)
-    await asyncio.sleep(0)
-    left.cancel()
-    router.attach("t", slow, slow.latency_s)  # which finds it in the line, and hopeless
-    with pytest.raises(asyncio.CancelledError):
-        await left
-    assert router.counts["t"].total == Counted(received=1, dropped=1)
 
 
 @in_virtual_time
@@ -530,18 +492,6 @@ async def test_a_standby_alone_does_not_make_a_tenant_ready_and_serves_once_it_i
 
 
 @in_virtual_time
-async def test_what_a_lost_standby_had_is_answered_by_another_worker() -> None:
-    own, other, standby = (StandInWorker(name, lambda _: 0.1) for name in ("own", "other", "s"))
-    router = make_lending_router(own, other=other, standby=standby)
-    standby.held.clear()
-    answers = [asked(router, row()) for _ in range(5)]
-    await standby.begun.wait()
-    standby.die()
-    assert {await status(answer) for answer in answers} == {200}
-    assert own.batches == [1, 4]
-
-
-@in_virtual_time
 async def test_a_full_batch_for_a_standby_is_no_surplus() -> None:
     """Its own worker takes two at a time within the objective, the standby four."""
     own = StandInWorker("own", lambda rows: 0.15 * rows)
@@ -550,15 +500,6 @@ async def test_a_full_batch_for_a_standby_is_no_surplus() -> None:
     answers = [status(asked(router, row())) for _ in range(20)]
     assert sum(code == 200 for code in await asyncio.gather(*answers)) >= 8
     assert standby.batches[0] == 4
-
-
-@in_virtual_time
-async def test_requests_of_a_failed_batch_on_lent_slices_do_not_wait_for_ever() -> None:
-    other, standby = StandInWorker("other"), StandInWorker("s", lambda _: 0.1)
-    router = make_lending_router(other=other, standby=standby)
-    answers = [asked(router, row(POISON if number == 1 else 0)) for number in range(4)]
-    assert 503 in {await status(answer) for answer in answers}
-    assert router.counts["t"].total.open == 0
 
 
 @in_virtual_time
@@ -606,28 +547,3 @@ async def test_without_an_idle_worker_what_is_no_request_takes_the_turn_after_a_
     assert router.counts["t"].total == Counted(received=5, in_time=5)
     await router.drain(worker)
     assert await router.infer_when_idle("t", row(2), 0.05) is None
-
-
-@in_virtual_time
-async def test_a_drain_waits_for_what_is_no_request() -> None:
-    worker = StandInWorker(latency_s=lambda _: 0.1)
-    router = make_router(worker)
-    beside = asyncio.create_task(router.infer_when_idle("t", row(2), 1.0))
-    await asyncio.sleep(0.01)
-    await router.drain(worker)
-    assert beside.done()
-    assert router.workers("t") == {}
-
-
-@in_virtual_time
-async def test_a_worker_that_dies_with_what_is_no_request_loses_no_request() -> None:
-    first, second = (StandInWorker(name, latency_s=lambda _: 0.1) for name in "ab")
-    router = make_router(first)
-    beside = asyncio.create_task(router.infer_when_idle("t", row(), 1.0))
-    await asyncio.sleep(0.05)
-    waits = asked(router, row(1))
-    first.die()
-    with pytest.raises(MigratorError):
-        await beside
-    router.attach("t", second, second.latency_s)
-    assert (await waits).scores.argmax() == 1

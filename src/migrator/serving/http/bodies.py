@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -18,7 +17,6 @@ MEDIA_TYPES = ("application/json", "application/octet-stream")
 JSON_LENGTH_HEADER = "inference-header-content-length"
 _MAX_DIGITS = 18
 """int() raises ValueError beyond some thousand digits."""
-_UNDISPUTED_TYPES = (b"", *(media_type.encode() for media_type in MEDIA_TYPES))
 _JSON_LENGTH = JSON_LENGTH_HEADER.encode()
 _NOTHING = memoryview(b"")
 SLOW_S = 1.0
@@ -128,18 +126,11 @@ async def read_message(
     held: HeldBody,
     limit_bytes: int,
     decoder: msgspec.json.Decoder[Any],
-    first: msgspec.json.Decoder[Any] | None = None,
 ) -> tuple[Any, memoryview]:
-    """The JSON message and the binary tensor data behind it.
-
-    `first`: tried before `decoder` on a body without binary data.
-    """
+    """The JSON message and the binary tensor data behind it."""
     body = await read_body(request, held, limit_bytes)
     json_length = headers_of(request).get(_JSON_LENGTH)
     if json_length is None:
-        if first is not None:
-            with suppress(msgspec.MsgspecError, ValueError, RecursionError):
-                return first.decode(body), _NOTHING
         return decode(decoder, body), _NOTHING
     if not json_length.isdigit() or len(json_length) > _MAX_DIGITS or int(json_length) > len(body):
         raise HttpError(
@@ -152,10 +143,8 @@ async def read_message(
 
 async def read_body(request: Request, held: HeldBody, limit_bytes: int) -> bytes:
     """The whole body, refused as soon as it is too large; its connection ends slow ones."""
-    headers = headers_of(request)
-    if headers.get(b"content-type", b"") not in _UNDISPUTED_TYPES:
-        require_media_type(request, *MEDIA_TYPES, missing="application/json")
-    encoding = headers.get(b"content-encoding")
+    require_media_type(request, *MEDIA_TYPES, missing="application/json")
+    encoding = headers_of(request).get(b"content-encoding")
     if encoding and encoding.strip().lower() != b"identity":
         raise HttpError(
             415,

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, Meta, Raw, defstruct
+from msgspec import UNSET, Meta, Raw
 from numpy.typing import NDArray
 
 from migrator.core.errors import HttpError
@@ -25,7 +25,6 @@ from migrator.serving.http.protocol import (
     LABEL,
     SCORES,
     TEXTS,
-    InferRequest,
     InputTensor,
     WantedOutput,
     decode,
@@ -261,10 +260,7 @@ def _from_json(
     if tensor.data is UNSET or len(binary):
         raise HttpError(400, "inputs: no data; send data, or binary_data_size and the bytes")
     dtype, size = DTYPES[datatype], math.prod(tensor.shape)
-    if isinstance(tensor.data, list):
-        values = tensor.data
-    else:
-        values = _decode_data(tensor.data, datatype, row, size)
+    values = _decode_data(tensor.data, datatype, row, size)
     if len(values) != size:
         raise _wrong_count(len(values), size, datatype)
     # bytes() is six times faster for pixels
@@ -310,19 +306,6 @@ def _data_decoder(datatype: str, row: tuple[int, ...]) -> msgspec.json.Decoder[l
     for size in reversed(row):
         kind = Annotated[list[kind], Meta(min_length=size, max_length=size)]
     return msgspec.json.Decoder(list[kind])
-
-
-@cache
-def flat_decoder(datatype: str) -> msgspec.json.Decoder[InferRequest]:
-    """For a request whose data is one flat list of numbers, which is then read only once."""
-    number: Any = _number(datatype)
-    tensor: Any = defstruct(
-        "_FlatTensor", [("data", list[number])], bases=(InputTensor,), kw_only=True
-    )
-    inputs = Annotated[list[tensor], Meta(min_length=1, max_length=1)]
-    return msgspec.json.Decoder(
-        defstruct("_FlatRequest", [("inputs", inputs)], bases=(InferRequest,), kw_only=True)
-    )
 
 
 def _number(datatype: str) -> Any:
@@ -394,28 +377,25 @@ def encode_answer(
     Made of dictionaries, which cost less than the structs that describe it. In JSON, NaN and
     infinity of a model's own outputs are null.
     """
-    named = {spec.name: spec for spec in model.outputs}
+    datatypes = {spec.name: spec.datatype for spec in model.outputs}
     tail: list[bytes] = []
     outputs: list[dict[str, Any]] = []
-    output: dict[str, Any]
-    content: Any
     for name, binary in requested.items():
-        if named:
-            content = scores[name]
-            output = {"name": name, "datatype": named[name].datatype, "shape": content.shape}
-            content = content.tobytes() if binary else content.ravel().tolist()
-        elif name == SCORES:
-            output = {"name": SCORES, "datatype": "FP32", "shape": scores.shape}
-            content = (
-                scores.astype("<f4", copy=False).tobytes() if binary else scores.ravel().tolist()
-            )
-        elif name == LABEL:
-            output = {"name": LABEL, "datatype": "INT64", "shape": (len(labels),)}
-            content = struct.pack(f"<{len(labels)}q", *labels) if binary else labels
-        else:
-            output = {"name": CLASS_NAME, "datatype": TEXTS, "shape": (len(labels),)}
+        content: Any
+        if name == CLASS_NAME and not datatypes:
+            datatype, shape = TEXTS, (len(labels),)
             names = [model.class_names[label] for label in labels]
             content = _packed(names) if binary else names
+        else:
+            if datatypes:
+                datatype, values = datatypes[name], scores[name]
+            elif name == SCORES:
+                datatype, values = "FP32", scores
+            else:
+                datatype, values = "INT64", np.array(labels, np.int64)
+            shape = values.shape
+            content = values.tobytes() if binary else values.ravel().tolist()
+        output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
         if binary:
             tail.append(content)
             output["parameters"] = {"binary_data_size": len(content)}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from queue import Queue
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,7 +16,6 @@ from support.http_client import HTTP
 from support.waiting import LIMIT_S, until
 
 from migrator.serving.grpc.messages import message_classes
-from migrator.serving.grpc.receiving import Receiver
 from migrator.serving.grpc.server import NOT_SERVING, SERVING
 
 grpc: Any = import_module("grpc")
@@ -163,26 +160,6 @@ def test_messages_that_cost_more_to_decode_than_to_send_are_refused(
         assert call(GOOD)
 
 
-async def test_large_messages_are_decoded_one_at_a_time() -> None:
-    """Whatever else the event loop has to do is done in between."""
-    turn, decoded_in, receiver = 0, list[int](), Receiver(8, LIMIT_S)
-
-    class Call:
-        async def read(self) -> bytes:
-            return infer_message(bytes(MIB))
-
-    def decode(_message: bytes) -> None:
-        decoded_in.append(turn)
-
-    real = MESSAGES["ModelInferRequest"]
-    kind = SimpleNamespace(DESCRIPTOR=real.DESCRIPTOR, FromString=decode)
-    tasks = [asyncio.create_task(receiver.receive(Call(), kind)) for _ in range(8)]
-    while not all(task.done() for task in tasks):
-        turn += 1
-        await asyncio.sleep(0)
-    assert len(set(decoded_in)) == len(decoded_in) == 8
-
-
 def test_compressed_messages_are_refused(plain: Server) -> None:
     with calling(plain.address, INFER, compression=grpc.Compression.Gzip) as call:
         before_mib = memory_mib(plain.pid, "VmHWM:")
@@ -230,24 +207,6 @@ def test_open_connections_are_limited_and_do_not_end_http(tmp_path: Path) -> Non
                     return False
 
         until(answers)  # the others are closed as they say nothing
-
-
-def test_idle_connections_are_closed(small: Server) -> None:
-    url, address, *_ = small
-    with ExitStack() as stack:
-        before = open_files(url)
-        for _ in range(10):
-            call = stack.enter_context(
-                calling(address, INFER, options=[("grpc.use_local_subchannel_pool", 1)])
-            )
-            assert call(GOOD)
-        assert open_files(url) >= before + 10
-        until(lambda: open_files(url) <= before)
-        assert call(GOOD)  # connects again
-
-
-def open_files(url: str) -> int:
-    return int(HTTP.get(f"{url}/admin/status").json()["files"])
 
 
 @pytest.mark.parametrize(("server", "status"), [("guarded", SERVING), ("small", NOT_SERVING)])

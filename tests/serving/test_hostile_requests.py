@@ -325,18 +325,6 @@ def test_unseen_classes_have_the_lowest_finite_score(url: str) -> None:
     assert scores.argmax() == label[0]
 
 
-def test_answered_requests_do_not_keep_their_bodies(url: str) -> None:
-    head = json.dumps(image_body(data=None, parameters={"binary_data_size": SIZE})).encode()
-    body = head + b" " * (10**6 - len(head)) + bytes(SIZE)
-    headers = {"inference-header-content-length": str(10**6)}
-    with httpx.Client(base_url=url) as client:
-        for number in range(80):
-            assert client.post(INFER, content=body, headers=headers).status_code == 200
-            if number == 9:
-                before_mib = memory_mib(url)
-    assert memory_mib(url) - before_mib < 60
-
-
 @pytest.mark.parametrize(("path", "label"), [(FEEDBACK, {"label": 1}), (SAMPLES, {"labels": [1]})])
 def test_labels_are_not_taken_from_foreign_pages(
     url: str, path: str, label: dict[str, Any]

@@ -269,22 +269,17 @@ def test_an_exporter_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
         open_tracing("migrator")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {b"traceparent": b"0" * 30_000},
-        {b"traceparent": b"00-\xff-\xff-01"},
-        {b"traceparent": TRACEPARENT["traceparent"].encode(), b"tracestate": b"\xff=\xff"},
-        {b"traceparent": TRACEPARENT["traceparent"].encode(), b"tracestate": b"a=b," * 8_000},
-    ],
-)
-def test_invalid_headers_fill_no_log(
-    headers: dict[bytes, bytes], caplog: pytest.LogCaptureFixture
-) -> None:
-    tracing = exporting("migrator", ["console"])
+def test_invalid_headers_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    valid, tracing = TRACEPARENT["traceparent"].encode(), exporting("migrator", ["console"])
     try:
-        with tracing.request("infer", headers, "images") as span:
-            assert span.is_recording()
+        for headers in (
+            {b"traceparent": b"0" * 30_000},
+            {b"traceparent": b"00-\xff-\xff-01"},
+            {b"traceparent": valid, b"tracestate": b"\xff=\xff"},
+            {b"traceparent": valid, b"tracestate": b"a=b," * 8_000},
+        ):
+            with tracing.request("infer", headers, "images") as span:
+                assert span.is_recording()
         assert not caplog.records
     finally:
         tracing.close()

@@ -42,92 +42,47 @@ from migrator.serving.http.requests import REQUEST_ID_HEADER
 
 _MODEL = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
 
+
+def _of_model(route: str = "") -> tuple[str, ...]:
+    """The paths of a route of a model, and of one version of it."""
+    return tuple(f"{path}{route}" for path in _MODEL)
+
+
 OPERATIONS = (
     Operation(
-        "POST",
-        tuple(f"{path}/infer" for path in _MODEL),
-        infer,
-        access="tenant",
-        answer=InferAnswer,
-        body=InferRequest,
+        *("POST", _of_model("/infer"), infer, "tenant", InferAnswer, InferRequest),
         headers=(TIMEOUT_HEADER, REQUEST_ID_HEADER, JSON_LENGTH_HEADER),
     ),
     Operation(
-        "POST",
-        ("/v2/models/{name}/feedback",),
-        feedback,
-        access="tenant",
-        answer=FeedbackAnswer,
-        body=FeedbackRequest,
+        *("POST", _of_model("/feedback")[:1], feedback, "tenant", FeedbackAnswer, FeedbackRequest),
         headers=(JSON_LENGTH_HEADER,),
     ),
     Operation(
-        "POST",
-        ("/v2/models/{name}/samples",),
-        samples,
-        access="tenant",
-        answer=SamplesAnswer,
-        body=SamplesRequest,
+        *("POST", _of_model("/samples")[:1], samples, "tenant", SamplesAnswer, SamplesRequest),
         headers=(JSON_LENGTH_HEADER,),
     ),
-    Operation("GET", ("/v2",), routes.server_metadata, answer=ServerMetadata),
-    Operation("GET", ("/v2/health/live",), routes.live, answer=Readiness),
-    Operation("GET", ("/v2/health/ready",), routes.ready, answer=Readiness),
-    Operation("GET", ("/v2/models/stats",), routes.all_statistics, access="any"),
-    Operation("GET", _MODEL, routes.model_metadata, access="tenant", answer=ModelMetadata),
-    Operation(
-        "GET",
-        tuple(f"{path}/ready" for path in _MODEL),
-        routes.model_ready,
-        access="tenant",
-        answer=Readiness,
-    ),
-    Operation(
-        "GET",
-        tuple(f"{path}/config" for path in _MODEL),
-        routes.model_config,
-        access="tenant",
-    ),
-    Operation(
-        "GET",
-        tuple(f"{path}/stats" for path in _MODEL),
-        routes.model_statistics,
-        access="tenant",
-    ),
-    Operation(
-        "POST",
-        ("/v2/repository/index",),
-        routes.model_index,
-        access="any",
-        answer=list[IndexEntry],
-    ),
+    Operation("GET", ("/v2",), routes.server_metadata, "open", ServerMetadata),
+    Operation("GET", ("/v2/health/live",), routes.live, "open", Readiness),
+    Operation("GET", ("/v2/health/ready",), routes.ready, "open", Readiness),
+    Operation("GET", ("/v2/models/stats",), routes.all_statistics, "any"),
+    Operation("GET", _of_model(), routes.model_metadata, "tenant", ModelMetadata),
+    Operation("GET", _of_model("/ready"), routes.model_ready, "tenant", Readiness),
+    Operation("GET", _of_model("/config"), routes.model_config, "tenant"),
+    Operation("GET", _of_model("/stats"), routes.model_statistics, "tenant"),
+    Operation("POST", ("/v2/repository/index",), routes.model_index, "any", list[IndexEntry]),
     *(
         Operation(
-            "POST",
-            (f"/v2/repository/models/{{name}}/{verb}",),
-            handler,
-            access="admin",
-            answer=routes.ActionAnswer,
-            body=routes.ModelControl,
+            *("POST", (f"/v2/repository/models/{{name}}/{verb}",), handler, "admin"),
+            *(routes.ActionAnswer, routes.ModelControl),
             binary=False,
             typed=False,
         )
         for verb, handler in (("load", routes.load_model), ("unload", routes.unload_model))
     ),
-    Operation(
-        *("GET", ("/metrics",), routes.metrics), access="admin", answer=str, media_type="text/plain"
-    ),
-    Operation("GET", ("/admin/status",), routes.status, access="admin"),
+    Operation("GET", ("/metrics",), routes.metrics, "admin", str, media_type="text/plain"),
+    Operation("GET", ("/admin/status",), routes.status, "admin"),
     *(
-        Operation(
-            "POST",
-            (path,),
-            handler,
-            access="admin",
-            answer=routes.ActionAnswer,
-            body=body,
-            binary=False,
-        )
+        Operation("POST", (path,), handler, "admin", routes.ActionAnswer, body, binary=False)
         for path, handler, body in (
             ("/admin/actions", routes.act, routes.ActionRequest),
             ("/admin/tenants", routes.change_tenants, routes.TenantRequest),

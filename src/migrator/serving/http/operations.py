@@ -190,8 +190,9 @@ class Operation:
     access: Access = "open"
     answer: Any = dict[str, Any]
     """The type of its answer."""
-    media_type: str = "application/json"
     body: type[msgspec.Struct] | None = None
+    media_type: str = "application/json"
+    """Of its answer."""
     binary: bool = True
     """Whether tensor data may follow the JSON of the body."""
     typed: bool = True

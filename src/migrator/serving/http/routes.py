@@ -209,25 +209,29 @@ async def status(request: Request) -> Response:
 
 async def act(request: Request) -> Response:
     """Pause, resume or replan; roll back, drain, undrain or retrain one tenant."""
-    state = state_of(request)
-    with state.bodies.hold() as held:
-        body = await read_body(request, held, state.limits.body_bytes)
-        message = decode(_ACTION_DECODER, body)
+    backend = state_of(request).backend
+    message = decode(_ACTION_DECODER, await _body(request))
     try:
         kind = ActionKind(message.action)
     except ValueError:
         raise HttpError(
             400, f"action: there is no {message.action}; use {', '.join(ActionKind)}"
         ) from None
-    _require_tenant(state.backend, kind, message.tenant)
-    if state.backend.act is None:
+    _require_tenant(backend, kind, message.tenant)
+    if backend.act is None:
         raise HttpError(404, "action: this server takes none; send it to `migrator serve`")
-    acted = await state.backend.act(kind, message.tenant, _origin(request))
+    acted = await backend.act(kind, message.tenant, _origin(request))
     if acted.outcome is Outcome.REFUSED:
         raise HttpError(409, acted.words)
     if acted.outcome is Outcome.FAILED:
         raise HttpError(507 if acted.unwritten else 500, acted.words)
     return json_response(ActionAnswer(outcome=acted.outcome, words=acted.words))
+
+
+async def _body(request: Request) -> bytes:
+    state = state_of(request)
+    with state.bodies.hold() as held:
+        return await read_body(request, held, state.limits.body_bytes)
 
 
 def _require_tenant(backend: Backend, kind: ActionKind, tenant: str | None) -> None:
@@ -277,19 +281,14 @@ async def unload_model(request: Request) -> Response:
 
 
 async def _control(request: Request) -> ModelControl:
-    state = state_of(request)
-    with state.bodies.hold() as held:
-        body = await read_body(request, held, state.limits.body_bytes)
-        return decode(_CONTROL_DECODER, body) if body.strip() else ModelControl()
+    body = await _body(request)
+    return decode(_CONTROL_DECODER, body) if body.strip() else ModelControl()
 
 
 async def change_tenants(request: Request) -> Response:
     """Add or remove a tenant. On a GPU of a cluster only its agent may."""
-    state = state_of(request)
-    tenants = _require_changes(request, state.backend)
-    with state.bodies.hold() as held:
-        body = await read_body(request, held, state.limits.body_bytes)
-        message = decode(_TENANT_DECODER, body)
+    tenants = _require_changes(request, state_of(request).backend)
+    message = decode(_TENANT_DECODER, await _body(request))
     if (message.admit is None) == (message.remove is None):
         raise HttpError(400, "set exactly one of `admit` or `remove`")
     if message.remove is not None:

@@ -161,6 +161,8 @@ class _GuardedConnection(HttpToolsProtocol):
         self._stop_waiting()
         self._other_bytes = 0
         super().on_message_complete()
+        if not self.pipeline:
+            self.flow.resume_reading()  # else nobody notices when the client leaves
 
     def on_response_complete(self) -> None:
         self._since_s = self.loop.time()

@@ -128,22 +128,6 @@ def test_http_and_grpc_answer_over_tls_with_the_whole_chain(ca: Authority, serve
         assert _grpc_infer(client) == "7"
 
 
-def test_clients_that_do_not_trust_the_ca_or_send_in_clear_get_no_answer(
-    ca: Authority, server: Server
-) -> None:
-    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-        httpx.get(server.url)
-    with pytest.raises(httpx.RemoteProtocolError):
-        httpx.get(server.url.replace("https", "http"))
-    with (
-        triton.InferenceServerClient(server.grpc) as client,
-        pytest.raises(triton.InferenceServerException),
-    ):
-        client.is_server_live(client_timeout=5)
-    with connected(server.url, ca) as connection:
-        assert b" 200 " in _ask(connection)
-
-
 def test_old_versions_of_tls_are_refused(server: Server) -> None:
     address = server.url.removeprefix("https://")
     for version, refused in (("-tls1_1", True), ("-tls1_2", False)):

@@ -229,6 +229,7 @@ def test_texts_are_tokenised_by_the_server(
     [
         (_text_body(["a"], [2]), "1 texts for 2 rows; send one per row"),
         (_text_body(["a"], [1, 1, 1]), "texts of texts have [rows]"),
+        (_text_body([1], [1]), "no texts; send them as data"),
         (_text_body([None], [1]), "inputs: data: "),
         (_text_body(["a"], [1], "images"), "takes one tensor named input of UINT8; not"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -126,11 +127,18 @@ async def read_message(
     held: HeldBody,
     limit_bytes: int,
     decoder: msgspec.json.Decoder[Any],
+    first: msgspec.json.Decoder[Any] | None = None,
 ) -> tuple[Any, memoryview]:
-    """The JSON message and the binary tensor data behind it."""
+    """The JSON message and the binary tensor data behind it.
+
+    `first`: tried before `decoder` on a body without binary data.
+    """
     body = await read_body(request, held, limit_bytes)
     json_length = headers_of(request).get(_JSON_LENGTH)
     if json_length is None:
+        if first is not None:
+            with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+                return first.decode(body), _NOTHING
         return decode(decoder, body), _NOTHING
     if not json_length.isdigit() or len(json_length) > _MAX_DIGITS or int(json_length) > len(body):
         raise HttpError(

@@ -40,6 +40,7 @@ from migrator.serving.http.requests import DisconnectGuard, headers_of, new_id, 
 from migrator.serving.http.tensors import (
     encode_answer,
     finite_scores,
+    flat_decoder,
     has_long_texts,
     label_specs,
     largest_body,
@@ -87,11 +88,12 @@ def model_of(request: Request) -> ModelInterface:
 async def infer(request: Request) -> Response:
     """The outputs of a model: of a classifier scores, labels and names of classes."""
     state, model = state_of(request), model_of(request)
+    flat = None if model.inputs else flat_decoder(model.datatype)
     router, name = state.backend.router, model.name
     settings = router.settings(name)
     limit_bytes = _body_bytes(state, model, settings.batch)
     with state.bodies.hold() as held:
-        message, binary = await read_message(request, held, limit_bytes, _INFER_DECODER)
+        message, binary = await read_message(request, held, limit_bytes, _INFER_DECODER, flat)
         parameters = read_parameters(message)
         # feedback finds requests by this id: a header that a client repeats would not do
         own_id = message.id or new_id()

@@ -47,7 +47,7 @@ class InputTensor(Struct, kw_only=True):
     shape: Shape
     datatype: str
     data: Raw | UnsetType = UNSET
-    """Not decoded yet: the model's datatype decides how."""
+    """Not decoded yet: the model's datatype decides how; see `flat_decoder`."""
     parameters: TensorParameters | UnsetType = UNSET
 
 

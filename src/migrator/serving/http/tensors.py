@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, Meta, Raw
+from msgspec import UNSET, Meta, Raw, defstruct
 from numpy.typing import NDArray
 
 from migrator.core.errors import HttpError
@@ -25,6 +25,7 @@ from migrator.serving.http.protocol import (
     LABEL,
     SCORES,
     TEXTS,
+    InferRequest,
     InputTensor,
     WantedOutput,
     decode,
@@ -260,7 +261,10 @@ def _from_json(
     if tensor.data is UNSET or len(binary):
         raise HttpError(400, "inputs: no data; send data, or binary_data_size and the bytes")
     dtype, size = DTYPES[datatype], math.prod(tensor.shape)
-    values = _decode_data(tensor.data, datatype, row, size)
+    if isinstance(tensor.data, list):
+        values = tensor.data
+    else:
+        values = _decode_data(tensor.data, datatype, row, size)
     if len(values) != size:
         raise _wrong_count(len(values), size, datatype)
     # bytes() is six times faster for pixels
@@ -306,6 +310,20 @@ def _data_decoder(datatype: str, row: tuple[int, ...]) -> msgspec.json.Decoder[l
     for size in reversed(row):
         kind = Annotated[list[kind], Meta(min_length=size, max_length=size)]
     return msgspec.json.Decoder(list[kind])
+
+
+@cache
+def flat_decoder(datatype: str) -> msgspec.json.Decoder[InferRequest]:
+    """For a request whose data is one flat list of numbers, which is then read only once: half the
+    time of a picture."""
+    number: Any = _number(datatype)
+    tensor: Any = defstruct(
+        "_FlatTensor", [("data", list[number])], bases=(InputTensor,), kw_only=True
+    )
+    inputs = Annotated[list[tensor], Meta(min_length=1, max_length=1)]
+    return msgspec.json.Decoder(
+        defstruct("_FlatRequest", [("inputs", inputs)], bases=(InferRequest,), kw_only=True)
+    )
 
 
 def _number(datatype: str) -> Any:

@@ -197,12 +197,6 @@ def test_what_does_not_fit_is_reported_before_anything_is_sent(
     assert "\n" not in str(error.value)
 
 
-def test_with_its_token_a_tenant_is_served(running: Running, tmp_path: Path) -> None:
-    running.tell(token="secret-of-them")
-    tokens = dict.fromkeys("ab", "secret-of-them")
-    assert loaded(live_scenario(tmp_path, 5), running.url, tokens=tokens).whole.in_time == 15
-
-
 def test_no_server_and_an_unknown_tenant(tmp_path: Path) -> None:
     live = live_scenario(tmp_path, 5)
     with pytest.raises(InputError, match=r"no answer from http://127\.0\.0\.1:9 .*migrator serve"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -53,10 +52,6 @@ def test_whatever_comes_back_is_an_answer_or_none(body: bytes) -> None:
     assert "\n" not in error_in(body)
 
 
-def test_a_reason_is_in_the_words_of_the_server() -> None:
-    assert error_in(b'{"error": "queue:\\n full"}') == "queue: full"
-
-
 @pytest.mark.parametrize(
     ("sample", "fits"),
     [
@@ -96,11 +91,3 @@ def test_addresses() -> None:
         443,
         True,
     )
-
-
-@given(st.text(max_size=40))
-def test_an_address_is_one_or_refused_in_one_line(url: str) -> None:
-    with suppress(InputError):
-        assert address_of(f"http://{url}").host
-    with pytest.raises(InputError, match=r"\A--url: [^\n]*\Z"):
-        address_of(f" {url}")

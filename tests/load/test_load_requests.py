@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.own_samples import write_pictures
-from support.small_models import WORDS, save_bert, write_newsgroups
 
 from migrator.core.profiles import Service, profile
 from migrator.learn.benchmarks.benchmark import Benchmark, Material, Origin
@@ -60,12 +59,6 @@ def test_nothing_is_asked_again_that_a_model_may_have_learned() -> None:
     assert not first_classes & set.union(*seen)  # pre-training has had those
 
 
-def test_the_seed_decides() -> None:
-    assert np.array_equal(steady(1).rows(0, 50), steady(1).rows(0, 50))
-    assert not np.array_equal(steady(1).rows(0, 50), steady(2).rows(0, 50))
-    assert len(steady().rows(0, 0)) == 0
-
-
 def test_classes_that_drift_are_asked_as_they_look_now() -> None:
     data = benchmark("nc-synthetic")
     asked = RequestSamples(data, data.load(Origin(seed=3)), 3)
@@ -96,32 +89,6 @@ def test_a_load_that_begins_later_uploads_all_that_the_model_has_not_seen() -> N
     labels = asked.samples.labels[asked.training_rows(2, None)]
     assert set(labels.tolist()) == {2, 3, 4, 5, 6, 7}
     assert not len(asked.training_rows(3, 2)), "after the last scenario the data stays the same"
-
-
-def test_texts_are_encoded_by_the_tokenizer_of_the_tenants_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_bert(tmp_path / "net", 20)
-    write_newsgroups(tmp_path)
-    monkeypatch.setenv("MIGRATOR_DATA", str(tmp_path))
-    small, hashed = (
-        request_samples_of(
-            LiveTenant(
-                service=Service("texts", replace(profile("bert-base", BOARD), model=model), 0.1, 1),
-                classes=None,
-                pixels=None,
-                weights=None,
-                benchmark="nc-20-newsgroups",
-                seed=0,
-                epochs=1,
-                replay=1,
-                held_out=0.2,
-            )
-        ).samples.inputs
-        for model in (f"hf:{tmp_path / 'net'}", "bert-base")
-    )
-    assert small.shape == (len(hashed), 64)
-    assert small.max() < len(WORDS) <= hashed.max()
 
 
 def test_own_pictures_get_the_size_that_the_server_takes(tmp_path: Path) -> None:

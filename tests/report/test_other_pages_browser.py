@@ -1,5 +1,5 @@
-"""The other pages in a real browser, light, dark on a phone, and printed: a comparison, a
-reproduction, the API's description."""
+"""The other pages in a real browser, light, dark on a phone, and printed: a comparison and a
+reproduction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from migrator.report.html_page import write_page
 from migrator.report.page import Page
 from migrator.reproduce.experiment import Setting
 from migrator.reproduce.reproduce import jobs_of, page_of
-from migrator.serving.http.app import OPERATIONS, description, docs_page
 
 
 def _comparison() -> Page:
@@ -41,7 +40,6 @@ def _reproduction() -> Page:
 PAGES: dict[str, Callable[[], Page | str]] = {
     "comparison": _comparison,
     "reproduction": _reproduction,
-    "docs": lambda: docs_page(description(OPERATIONS), OPERATIONS),
 }
 
 

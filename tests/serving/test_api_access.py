@@ -134,13 +134,6 @@ def test_foreign_pages_and_names_are_refused(client: httpx.Client, headers: dict
     assert len(acted(client)) == before
 
 
-@pytest.mark.parametrize("path", ["/admin/status", "/metrics"])
-def test_a_foreign_name_for_this_machine_learns_nothing(client: httpx.Client, path: str) -> None:
-    assert client.get(path).status_code == 200
-    for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
-        assert client.get(path, headers=headers).status_code == 403
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:9", "LOCALHOST:9", "[::1]:9", "[::1]"])
 def test_every_name_of_this_machine_will_do(client: httpx.Client, host: str) -> None:
     assert sent(client, PAUSE, {"host": host, "origin": f"http://{host.lower()}"}) == 200
@@ -178,7 +171,7 @@ def test_who_may_not_act_learns_nothing_of_tenants(guarded: httpx.Client) -> Non
         ("GET", "/v2", (200, 200, 200, 200, 200)),
         ("GET", "/v2/health/live", (200, 200, 200, 200, 200)),
         ("GET", "/v2/health/ready", (200, 200, 200, 200, 200)),
-        ("GET", "/docs", (200, 200, 200, 200, 200)),
+        ("GET", "/openapi.json", (200, 200, 200, 200, 200)),
         ("GET", "/v2/models/images", (401, 401, 200, 403, 200)),
         ("GET", "/v2/models/images/ready", (401, 401, 200, 403, 200)),
         ("POST", "/v2/models/images/infer", (401, 401, 400, 403, 400)),

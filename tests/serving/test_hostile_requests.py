@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from support.api_server import CLASSES, SIDE, connected, image_body, received, running_server
 from support.api_server import memory_mib as process_memory_mib
 from support.http_client import HTTP
-from support.schema_strategies import mostly
 from support.waiting import until
 
 INFER, FEEDBACK = "/v2/models/images/infer", "/v2/models/images/feedback"
@@ -311,12 +310,6 @@ def test_numbers_beyond_all_bounds_are_malformed(url: str, given: dict[str, Any]
         assert answer.status_code == 400, answer.text
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/v2/models/missing", "/metrics", "/%ff%00"])
-def test_a_host_that_is_none_is_refused(url: str, path: str) -> None:
-    for host in ("[", "a]b", ""):
-        assert HTTP.get(url + path, headers={"host": host}).status_code in (403, 404)
-
-
 def test_unseen_classes_have_the_lowest_finite_score(url: str) -> None:
     answer = HTTP.post(url + INFER, json=image()).json()
     data = {output["name"]: output["data"] for output in answer["outputs"]}
@@ -330,18 +323,6 @@ def test_unseen_classes_have_the_lowest_finite_score(url: str) -> None:
     label = np.frombuffer(raw[scores.nbytes : scores.nbytes + 8], "<i8")
     assert np.isfinite(scores).all()
     assert scores.argmax() == label[0]
-
-
-def test_answered_requests_do_not_keep_their_bodies(url: str) -> None:
-    head = json.dumps(image_body(data=None, parameters={"binary_data_size": SIZE})).encode()
-    body = head + b" " * (10**6 - len(head)) + bytes(SIZE)
-    headers = {"inference-header-content-length": str(10**6)}
-    with httpx.Client(base_url=url) as client:
-        for number in range(80):
-            assert client.post(INFER, content=body, headers=headers).status_code == 200
-            if number == 9:
-                before_mib = memory_mib(url)
-    assert memory_mib(url) - before_mib < 60
 
 
 @pytest.mark.parametrize(("path", "label"), [(FEEDBACK, {"label": 1}), (SAMPLES, {"labels": [1]})])
@@ -371,13 +352,6 @@ def test_foreign_pages_learn_nothing_about_models(url: str) -> None:
     answers += [HTTP.get(url + path, headers=headers) for path in READS]
     assert {answer.status_code for answer in answers} == {403}
     assert HTTP.get(f"{url}/v2/health/live", headers=headers).status_code == 200
-
-
-def test_the_page_of_the_api_runs_no_scripts(url: str) -> None:
-    headers = HTTP.get(f"{url}/docs").headers
-    assert "default-src 'none'" in headers["content-security-policy"]
-    assert "frame-ancestors 'none'" in headers["content-security-policy"]
-    assert headers["x-content-type-options"] == "nosniff"
 
 
 NUMBERS = st.sampled_from(
@@ -432,6 +406,11 @@ PATHS = [
     "/%2e%2e/etc/passwd",
     "//",
 ]
+
+
+def mostly(likely: st.SearchStrategy[Any], other: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """The other one in ten times; `one_of` has no weights."""
+    return st.integers(0, 9).flatmap(lambda drawn: other if drawn == 9 else likely)
 
 
 @st.composite

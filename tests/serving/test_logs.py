@@ -42,16 +42,6 @@ def test_a_json_line_has_its_fields(stream: io.StringIO) -> None:
     }
 
 
-def test_an_exception_stays_on_its_json_line(stream: io.StringIO) -> None:
-    configure("json", "info", stream)
-    try:
-        raise ValueError("why")
-    except ValueError:
-        LOGGER.exception("it failed")
-    (line,) = stream.getvalue().splitlines()
-    assert "ValueError: why" in json.loads(line)["exception"]
-
-
 def test_a_client_cannot_begin_a_line_of_its_own(stream: io.StringIO) -> None:
     configure("text", "info", stream)
     LOGGER.warning("request %s refused", "x\n2026-01-01 ERROR all is lost\r\x1b[31m\x9b2J\u2028")
@@ -59,14 +49,6 @@ def test_a_client_cannot_begin_a_line_of_its_own(stream: io.StringIO) -> None:
     assert "WARNING" in line
     assert r"x\x0a2026-01-01 ERROR" in line
     assert line.isprintable()
-
-
-def test_it_is_configured_once_however_often(stream: io.StringIO) -> None:
-    configure("json", "info", io.StringIO())
-    configure("text", "error", stream)
-    LOGGER.error("only here")
-    LOGGER.warning("nowhere")
-    assert stream.getvalue().count("\n") == 1
 
 
 def test_a_flood_is_logged_in_a_few_lines_and_omitted_lines_are_counted(

@@ -1,18 +1,20 @@
-"""Bounded memories: answered requests for feedback, counts by second."""
+"""Bounded memories: answered requests for feedback, counts by second and by latency."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import tracemalloc
 import weakref
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from migrator.serving.http import recent_requests as state
+from migrator.serving.http.metrics import ApiMetrics
 from migrator.serving.http.recent_requests import RecentRequests
-from migrator.serving.queue import KEPT_S, Counted, Counts
+from migrator.serving.queue import KEPT_S, Counted, Counts, QueueSettings
+from migrator.serving.router import Router
 
 LABEL = [0]
 ENTRY = 40 + 8 + state.ENTRY_BYTES
@@ -52,26 +54,6 @@ def test_what_is_kept_is_a_copy_and_what_is_held_is_counted() -> None:
     assert request.inputs.tolist() == [[15] * 40]
 
 
-def test_what_entries_take_is_about_what_is_counted() -> None:
-    kept, number = RecentRequests(10**9), 5_000
-    tracemalloc.start()
-    try:
-        for label in range(number):
-            kept.add(f"{label:032}", np.zeros((1, 40), np.uint8), [label])
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert 0.5 * number * ENTRY < held < 1.2 * number * ENTRY
-
-
-def test_there_are_never_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "MAX_RECENT", 3)
-    kept = RecentRequests(10**6)
-    for number in range(9):
-        kept.add(str(number), np.zeros((1, 1), np.uint8), LABEL)
-    assert len(kept) == 3
-
-
 def test_old_seconds_are_forgotten_and_totals_are_not() -> None:
     counts = Counts()
     for second in range(2 * KEPT_S):
@@ -91,3 +73,16 @@ def test_the_api_needs_nothing_of_what_models_are_made_of() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "numba", "transformers", "pydantic"} & set(done.stdout.split())
+
+
+def test_the_latency_histogram_is_cumulative() -> None:
+    router = Router({"t": QueueSettings("t", 1.0, 4)})
+    counts = router.counts["t"]
+    for latency_s, rows in ((0.0005, 1), (0.001, 1), (0.4, 2), (70.0, 3)):
+        counts.answer(counts.receive(0.0, rows), rows, latency_s, late=False)
+    families = {metric.name: metric for metric in ApiMetrics(router, Counter()).collect()}
+    samples = families["migrator_latency_seconds"].samples
+    values = {sample.labels.get("le", sample.name): sample.value for sample in samples}
+    assert [values[bound] for bound in ("0.001", "0.3", "0.5", "10.0", "+Inf")] == [2, 2, 4, 4, 7]
+    assert values["migrator_latency_seconds_count"] == 7
+    assert values["migrator_latency_seconds_sum"] == pytest.approx(210.8015)

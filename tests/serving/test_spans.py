@@ -1,4 +1,4 @@
-"""Traces of requests: from a client's header to the worker, over HTTP, gRPC and a gateway."""
+"""Traces of requests: from a client's header to the worker, over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -24,9 +24,6 @@ from support.serving import assignment, pictures, started
 from support.stand_in_worker import POISON, StandInWorker
 from support.waiting import until_async
 
-from migrator.cluster.fleet.cluster_map import ClusterMap
-from migrator.cluster.fleet.gateway import Gateway
-from migrator.cluster.fleet.map_source import MapProvider, MapSource
 from migrator.core.errors import InputError
 from migrator.serving.http.access import Tokens
 from migrator.serving.http.app import application
@@ -206,51 +203,12 @@ async def test_strangers_leave_no_span_and_bad_headers_begin_a_trace() -> None:
     assert len({trace_of(span) for span in roots}) == 4
 
 
-async def test_what_a_client_does_not_sample_is_passed_on_and_not_exported() -> None:
+async def test_calls_over_grpc_bring_it_as_metadata() -> None:
+    triton: Any = import_module("tritonclient.grpc.aio")
     memory = Memory()
     async with daemon(memory) as serving:
-        unsampled = {"traceparent": f"00-{TRACE}-{PARENT}-00"}
-        assert (await serving.infer(headers=unsampled)).status_code == 200
-    assert not memory.spans
-    (context,) = serving.worker.trace_contexts
-    assert context is not None
-    assert context["traceparent"].startswith(f"00-{TRACE}-")
-    assert context["traceparent"].endswith("-00")
-
-
-@asynccontextmanager
-async def gateway(serving: Daemon, memory: Memory) -> AsyncIterator[tuple[Gateway, str]]:
-    cluster_map = ClusterMap(1, 1, {"images": serving.server.url})
-    source = MapSource(MapProvider(lambda: cluster_map, dict))
-    await source.refresh()
-    app = Gateway(source, tracing=memory.tracing)
-    server = ApiServer(app, tokens=Tokens(), port=0)
-    await server.start()
-    try:
-        yield app, server.url
-    finally:
-        app.forwarder.close()
-        await server.stop()
-
-
-async def test_a_gateway_is_between_its_client_and_the_daemon() -> None:
-    memory, behind = Memory(), Memory()
-    async with daemon(behind) as serving, gateway(serving, memory) as (_, url):
-        await serving.client.post(f"{url}{ROUTE}", json=image_body(), headers=TRACEPARENT)
-    assert parent_of(memory.one("gateway")) == PARENT
-    assert trace_of(behind.one("infer")) == TRACE
-    assert parent_of(behind.one("infer")) == id_of(memory.one("gateway"))
-    assert attribute(memory.one("gateway"), "http.response.status_code") == 200
-
-
-@pytest.mark.parametrize("before", ["daemon", "gateway"])
-async def test_calls_over_grpc_bring_it_as_metadata(before: str) -> None:
-    triton: Any = import_module("tritonclient.grpc.aio")
-    memory, behind = Memory(), Memory()
-    async with daemon(behind) as serving, gateway(serving, memory) as (app, _):
-        front = app if before == "gateway" else application(serving.state)
-        limits, tokens = serving.state.limits, Tokens()
-        server = new_grpc_server(front, "127.0.0.1", 0, limits, tokens)
+        state = serving.state
+        server = new_grpc_server(application(state), "127.0.0.1", 0, state.limits, Tokens())
         await server.start()
         client = triton.InferenceServerClient(server.address)
         tensor = triton.InferInput("input", [1, 3, SIDE, SIDE], "UINT8")
@@ -258,9 +216,8 @@ async def test_calls_over_grpc_bring_it_as_metadata(before: str) -> None:
         await client.infer("images", [tensor], headers=TRACEPARENT)
         await client.close()
         await server.stop()
-    parent = PARENT if before == "daemon" else id_of(memory.one("gateway"))
-    assert parent_of(behind.one("infer")) == parent
-    assert trace_of(behind.one("worker")) == TRACE
+    assert parent_of(memory.one("infer")) == PARENT
+    assert trace_of(memory.one("worker")) == TRACE
 
 
 async def test_what_a_model_calls_belongs_to_the_trace_of_its_batch(
@@ -312,22 +269,17 @@ def test_an_exporter_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
         open_tracing("migrator")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {b"traceparent": b"0" * 30_000},
-        {b"traceparent": b"00-\xff-\xff-01"},
-        {b"traceparent": TRACEPARENT["traceparent"].encode(), b"tracestate": b"\xff=\xff"},
-        {b"traceparent": TRACEPARENT["traceparent"].encode(), b"tracestate": b"a=b," * 8_000},
-    ],
-)
-def test_invalid_headers_fill_no_log(
-    headers: dict[bytes, bytes], caplog: pytest.LogCaptureFixture
-) -> None:
-    tracing = exporting("migrator", ["console"])
+def test_invalid_headers_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    valid, tracing = TRACEPARENT["traceparent"].encode(), exporting("migrator", ["console"])
     try:
-        with tracing.request("infer", headers, "images") as span:
-            assert span.is_recording()
+        for headers in (
+            {b"traceparent": b"0" * 30_000},
+            {b"traceparent": b"00-\xff-\xff-01"},
+            {b"traceparent": valid, b"tracestate": b"\xff=\xff"},
+            {b"traceparent": valid, b"tracestate": b"a=b," * 8_000},
+        ):
+            with tracing.request("infer", headers, "images") as span:
+                assert span.is_recording()
         assert not caplog.records
     finally:
         tracing.close()

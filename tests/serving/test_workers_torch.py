@@ -111,8 +111,3 @@ async def test_models_of_libraries_are_forked_with_their_weights(tmp_path: Path)
             np.testing.assert_allclose(scores, ours.infer(batch), rtol=1e-4, atol=1e-5)
     finally:
         await workers.close()
-
-
-def test_only_images_are_resized() -> None:
-    with pytest.raises(InputError, match="small-text does not resize images"):
-        build_all({"b": ModelSpec("small-text", 4, input_pixels=16)})

@@ -130,7 +130,7 @@ def serve(
     One model without a scenario:  migrator serve --model hf:my-model --data my-pictures
 
     Ctrl-C drains and deletes the instances it created. The API is the Open Inference Protocol v2,
-    documented at /docs.
+    described at /openapi.json.
     """
     from dataclasses import replace
 

@@ -17,8 +17,6 @@ from migrator.load.messages import ModelInput, error_in, read_metadata
 READY_S = 60.0
 """Seconds until a model must have an instance."""
 _POLL_S = 0.1
-_SETTLED_S, _SAME_S, _LOOKS = 0.2, 0.1, 20
-"""Seconds between two polls, allowed difference of clocks in seconds, number of polls."""
 
 
 class _Window(msgspec.Struct):
@@ -42,10 +40,6 @@ class ServerWindow:
     begun: bool = True
     """False: it begins with the first request."""
 
-    def follows(self, before: ServerWindow) -> bool:
-        expected_s = before.began_s + (self.number - before.number) * self.window_s
-        return abs(self.began_s - expected_s) < _SAME_S
-
 
 class TargetServer:
     """One server, accessed through a pool; `tokens` by tenant."""
@@ -61,21 +55,7 @@ class TargetServer:
         return {} if token is None else {"authorization": f"Bearer {token}"}
 
     async def window(self) -> ServerWindow | None:
-        """The current window, once its clock is stable; None if the server does not report it.
-
-        A server that has just become ready may be about to restart its first window.
-        """
-        window = await self._window()
-        for _ in range(_LOOKS):
-            if window is None or not window.begun:
-                return window
-            await asyncio.sleep(_SETTLED_S)
-            before, window = window, await self._window()
-            if window is not None and window.follows(before):
-                return window
-        return window
-
-    async def _window(self) -> ServerWindow | None:
+        """The current window; None if the server does not report it."""
         loop = asyncio.get_running_loop()
         asked_s = loop.time()
         reply = await self._get("/v2", {})

@@ -215,26 +215,17 @@ class AttachedWorker:
     evaluates: bool = False
     """Whether it answers inputs that are no requests."""
     task: asyncio.Task[None] | None = None
-    """Runs all of its batches; None before the first, and after it was detached."""
-    next_batch: asyncio.Future[None] | None = None
-    """Its task waits for it; None: a batch runs."""
+    """Runs its last batch; None before the first, and after it was detached."""
     drained: asyncio.Event | None = None
     """Set when its last batch is answered; None: it is not being drained."""
     timer: asyncio.TimerHandle | None = None
-    """Runs at the latest until the first request of its batch is overdue."""
-    timer_s: float = 0.0
+    """Runs until the first request of its batch is overdue."""
 
     @property
     def busy(self) -> bool:
         return bool(self.batch) or self.evaluates
 
-    def begin(self, batch: list[QueuedRequest], now_s: float) -> None:
-        self.batch, self.started_s = batch, now_s
-        if self.next_batch is not None and not self.next_batch.done():
-            self.next_batch.set_result(None)
-
     def stop_timer(self) -> None:
-        """It gets no further batch, or one that is overdue earlier."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

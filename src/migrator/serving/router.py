@@ -339,11 +339,8 @@ class Router:
         batch = queue.batch_for(attached, now_s)
         if not batch:
             return
-        attached.begin(batch, now_s)
-        attached.waiting = queue.rows
-        if attached.task is None:
-            loop = asyncio.get_running_loop()
-            attached.task = loop.create_task(self._serve(queue, attached))
+        attached.batch, attached.started_s, attached.waiting = batch, now_s, queue.rows
+        attached.task = asyncio.get_running_loop().create_task(self._run(queue, attached))
 
     def _set_timer(self, queue: TenantQueue) -> None:
         """Set the timer at which the first request becomes hopeless: no worker may become free."""
@@ -360,16 +357,6 @@ class Router:
         queue.timer = None
         self._feed(queue)
         self._set_timer(queue)
-
-    async def _serve(self, queue: TenantQueue, attached: AttachedWorker) -> None:
-        """Run the batches of one worker until it is detached: a task for each would cost more."""
-        loop = asyncio.get_running_loop()
-        while attached.task is not None:
-            if attached.batch:
-                await self._run(queue, attached)
-            else:
-                attached.next_batch = loop.create_future()
-                await attached.next_batch
 
     async def _run(self, queue: TenantQueue, attached: AttachedWorker) -> None:
         batch, answered = attached.batch, None
@@ -428,15 +415,8 @@ class Router:
     def _set_overdue_timer(
         self, queue: TenantQueue, attached: AttachedWorker, until_s: float
     ) -> None:
-        """Check the worker's batch at that time at the latest.
-
-        The timer of an earlier batch is kept: most batches are answered long before they are
-        overdue, and need no timer of their own.
-        """
-        if attached.timer is not None and attached.timer_s <= until_s:
-            return
+        """Check the worker's batch at that time, in place of an earlier one."""
         attached.stop_timer()
-        attached.timer_s = until_s
         delay_s = max(MIN_DELAY_S, until_s - self.clock())
         loop = asyncio.get_running_loop()
         attached.timer = loop.call_later(delay_s, self._check_overdue, queue, attached)

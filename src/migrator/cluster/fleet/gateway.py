@@ -128,7 +128,7 @@ class Gateway:
         if path in ("/cluster", "/cluster/map", "/metrics"):
             require_admin(request, self._tokens)
             return await self._administration(path)
-        return _error(404, f"{path[:200]} is not part of a gateway; see /docs of a GPU's daemon")
+        return _error(404, f"{path[:200]} is not part of a gateway; send it to a GPU's daemon")
 
     async def _ready(self, request: Request) -> Response:
         """200 if every tenant's daemon answers and at least one of the daemons is ready."""

@@ -10,9 +10,9 @@ to receive, receives one message within a time limit, and decodes it.
 
 from __future__ import annotations
 
-import asyncio
+import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,6 @@ from migrator.serving.grpc.application import (
 from migrator.serving.grpc.inference import infer
 from migrator.serving.grpc.messages import PACKAGE, message_classes
 from migrator.serving.grpc.receiving import ENVELOPE_BYTES, Receiver
-from migrator.serving.grpc.repository import change, index
 from migrator.serving.http.access import Tokens
 from migrator.serving.http.operations import MAX_REASON
 from migrator.serving.http.requests import ClientLimits
@@ -47,9 +46,6 @@ _OPEN_CALLS = ("ServerLive", "ServerReady", "ServerMetadata")
 """They need no token. Their messages are empty, and not received."""
 _OPEN_PLACES = 4
 """Health checks that are received at a time."""
-_MAX_WATCHERS = 64
-_WATCH_S = 1.0
-"""Seconds between two looks at the state for clients that watch it."""
 _GRACE_S = 5.0
 _log = logging.getLogger(__name__)
 
@@ -75,7 +71,6 @@ class GrpcServer:
         self._app, self._tokens = ApplicationClient(app), tokens
         self._messages = message_classes()
         self._lines = LineLimiter()
-        self._watchers = 0
         largest = limits.body_bytes + ENVELOPE_BYTES
         # a message is there twice while gRPC hands it over
         self._receiver = Receiver(max(1, limits.bodies_bytes // (2 * largest)), limits.body_s)
@@ -96,10 +91,7 @@ class GrpcServer:
             ],
         )
         handlers = {name: self._handler(name, call) for name, call in self._calls().items()}
-        health = {
-            "Check": self._handler("HealthCheck", self._check),
-            "Watch": self._watch_handler(),
-        }
+        health = {"Check": self._handler("HealthCheck", self._check)}
         self._server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(SERVICE, handlers),
@@ -130,7 +122,6 @@ class GrpcServer:
         await self._server.stop(_GRACE_S)
 
     def _calls(self) -> dict[str, Callable[[Any, Any], Awaitable[Any]]]:
-        application, messages = self._app, self._messages
         return {
             "ServerLive": self._health("live", "live"),
             "ServerReady": self._health("ready", "ready"),
@@ -139,14 +130,10 @@ class GrpcServer:
             "ModelMetadata": self._get("ModelMetadataResponse", _model_path),
             "ModelConfig": self._model_config,
             "ModelStatistics": self._get("ModelStatisticsResponse", _statistics_path),
-            "RepositoryIndex": partial(index, application, messages["RepositoryIndexResponse"]),
-            "RepositoryModelLoad": partial(
-                change, application, "load", messages["RepositoryModelLoadResponse"]
-            ),
-            "RepositoryModelUnload": partial(
-                change, application, "unload", messages["RepositoryModelUnloadResponse"]
-            ),
-            "ModelInfer": partial(infer, application, messages["ModelInferResponse"]),
+            "RepositoryIndex": self._repository_index,
+            "RepositoryModelLoad": self._change_repository("Load"),
+            "RepositoryModelUnload": self._change_repository("Unload"),
+            "ModelInfer": partial(infer, self._app, self._messages["ModelInferResponse"]),
         }
 
     def _handler(self, name: str, call: Callable[[Any, Any], Awaitable[Any]]) -> Any:
@@ -199,30 +186,6 @@ class GrpcServer:
             status=SERVING if status == 200 else NOT_SERVING
         )
 
-    def _watch_handler(self) -> Any:
-        async def watch(_messages: Any, context: Any) -> AsyncIterator[Any]:
-            self._watchers += 1
-            try:
-                if self._watchers > _MAX_WATCHERS:
-                    raise HttpError(
-                        429, f"more than {_MAX_WATCHERS} clients watch; call Check instead"
-                    )
-                request, last = await self._request("HealthCheck", context), None
-                while True:
-                    now = await self._check(request, context)
-                    if now != last:
-                        yield now
-                    last = now
-                    await asyncio.sleep(_WATCH_S)
-            except grpc.aio.AbortError:
-                raise
-            except Exception as error:
-                await self._refuse("HealthWatch", error, context)
-            finally:
-                self._watchers -= 1
-
-        return grpc.stream_stream_rpc_method_handler(watch, response_serializer=_serialize)
-
     # Calls without tensors.
 
     def _health(self, path: str, field: str) -> Callable[[Any, Any], Awaitable[Any]]:
@@ -249,6 +212,29 @@ class GrpcServer:
         content = await self._app.json("GET", f"{_model_path(request)}/config", context)
         answer = self._messages["ModelConfigResponse"]()
         return ParseDict({"config": content}, answer, ignore_unknown_fields=True)
+
+    async def _repository_index(self, _request: Any, context: Any) -> Any:
+        """All models with their state."""
+        content = await self._app.json("POST", "/v2/repository/index", context)
+        return ParseDict({"models": content}, self._messages["RepositoryIndexResponse"]())
+
+    def _change_repository(self, verb: str) -> Callable[[Any, Any], Awaitable[Any]]:
+        """Load or unload a model."""
+
+        async def call(request: Any, context: Any) -> Any:
+            texts = {
+                key: parameter.string_param
+                for key, parameter in request.parameters.items()
+                if parameter.WhichOneof("choice") == "string_param"
+            }
+            path = f"/v2/repository/models/{request.model_name}/{verb.lower()}"
+            body = json.dumps({"parameters": texts}).encode()
+            status, _, answer = await self._app.ask("POST", path, context, parts=[body])
+            if status != 200:
+                await abort(context, status, answer)
+            return self._messages[f"RepositoryModel{verb}Response"]()
+
+        return call
 
 
 def _credentials(certificate: ServerCertificate) -> Any:

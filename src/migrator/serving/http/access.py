@@ -15,7 +15,6 @@ import hmac
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from ipaddress import ip_address
 
 from starlette.requests import Request
@@ -129,7 +128,6 @@ def require_own_page(request: Request, tokens: Tokens) -> None:
         )
 
 
-@lru_cache(maxsize=64)
 def _is_this_machine(host: str) -> bool:
     """Whether a Host header names this machine, with or without a port."""
     match = _HOST.fullmatch(host)

@@ -18,7 +18,6 @@ MEDIA_TYPES = ("application/json", "application/octet-stream")
 JSON_LENGTH_HEADER = "inference-header-content-length"
 _MAX_DIGITS = 18
 """int() raises ValueError beyond some thousand digits."""
-_UNDISPUTED_TYPES = (b"", *(media_type.encode() for media_type in MEDIA_TYPES))
 _JSON_LENGTH = JSON_LENGTH_HEADER.encode()
 _NOTHING = memoryview(b"")
 SLOW_S = 1.0
@@ -152,10 +151,8 @@ async def read_message(
 
 async def read_body(request: Request, held: HeldBody, limit_bytes: int) -> bytes:
     """The whole body, refused as soon as it is too large; its connection ends slow ones."""
-    headers = headers_of(request)
-    if headers.get(b"content-type", b"") not in _UNDISPUTED_TYPES:
-        require_media_type(request, *MEDIA_TYPES, missing="application/json")
-    encoding = headers.get(b"content-encoding")
+    require_media_type(request, *MEDIA_TYPES, missing="application/json")
+    encoding = headers_of(request).get(b"content-encoding")
     if encoding and encoding.strip().lower() != b"identity":
         raise HttpError(
             415,

@@ -36,13 +36,7 @@ from migrator.serving.http.protocol import (
     SamplesRequest,
     read_parameters,
 )
-from migrator.serving.http.requests import (
-    cancel_at_disconnect,
-    headers_of,
-    is_disconnected,
-    new_id,
-    request_id,
-)
+from migrator.serving.http.requests import DisconnectGuard, headers_of, new_id, request_id
 from migrator.serving.http.tensors import (
     encode_answer,
     finite_scores,
@@ -115,13 +109,11 @@ async def infer(request: Request) -> Response:
         # they refer to the whole body, which must not wait with the request
         del message, binary
     queued = router.submit(name, inputs, deadline_s, log_id)
-    cancel_at_disconnect(request, queued.answer)
     try:
-        routed = await queued.answer
-    except asyncio.CancelledError:
+        with DisconnectGuard(request):
+            routed = await queued.answer
+    except (asyncio.CancelledError, ClientDisconnect):
         router.withdraw(name, queued)
-        if is_disconnected(request):
-            raise ClientDisconnect from None
         raise
     if routed.late:
         state.access_log.late(request, name, routed.waited_s, routed.served_s)

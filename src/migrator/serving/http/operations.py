@@ -48,8 +48,6 @@ MAX_REASON = 300
 _access_log = logging.getLogger("migrator.serving.http.access_log")
 Access = Literal["open", "any", "tenant", "admin"]
 Handler = Callable[[Request], Awaitable[Response]]
-BODY_STATUSES = (400, 408, 413, 415)
-ACCESS_STATUSES = {"open": (), "any": (401, 403), "tenant": (401, 403, 404), "admin": (401, 403)}
 _CLOSING = (408, 413)
 """After these the rest of the body is not read: the connection is closed."""
 _log = logging.getLogger(__name__)
@@ -190,24 +188,16 @@ class Operation:
     paths: tuple[str, ...]
     handler: Handler
     access: Access = "open"
-    answer: Any = None
-    """The type of its answer; None: text."""
-    media_type: str = "application/json"
+    answer: Any = dict[str, Any]
+    """The type of its answer."""
     body: type[msgspec.Struct] | None = None
+    media_type: str = "application/json"
+    """Of its answer."""
     binary: bool = True
     """Whether tensor data may follow the JSON of the body."""
     typed: bool = True
     """Whether JSON alone must come with its content type. Triton's clients send some without."""
     headers: tuple[str, ...] = ()
-    statuses: tuple[int, ...] = ()
-    """Refusals beyond those of its access and body."""
-    example: str = ""
-    """A client in curl, or in curl and Python; empty: curl with the path alone."""
-
-    @property
-    def all_statuses(self) -> list[int]:
-        body = BODY_STATUSES if self.body else ()
-        return sorted({200, 500, *ACCESS_STATUSES[self.access], *body, *self.statuses})
 
 
 class GuardedOperation:
@@ -287,7 +277,9 @@ async def refuse_unknown_route(request: Request, error: Exception) -> Response:
     """The answer for a path or method that does not exist."""
     assert isinstance(error, HTTPException)
     route = f"{request.method} {request.url.path[:200]}"
-    response = refusal_response(error.status_code, f"{route} is not part of the API; see /docs")
+    response = refusal_response(
+        error.status_code, f"{route} is not part of the API; see /openapi.json"
+    )
     response.headers.update(error.headers or {})
     return response
 

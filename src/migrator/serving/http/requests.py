@@ -80,28 +80,17 @@ def new_id() -> str:
     return f"{_id_prefix}-{next(_id_numbers)}"
 
 
-def cancel_at_disconnect(request: Request, waiting: asyncio.Future[Any]) -> None:
-    """Cancel what the request waits for when its client closes the connection.
-
-    The connection finds it in the scope: no request needs a task that watches.
-    """
-    request.scope[_WAITING_KEY] = waiting
-
-
-def is_disconnected(request: Request) -> bool:
-    """Whether the connection has cancelled what the request waits for."""
-    return _WAITING_KEY not in request.scope
-
-
 class DisconnectGuard:
-    """Inside, ClientDisconnect is raised when the client closes its connection."""
+    """Inside, ClientDisconnect is raised when the client closes its connection.
+
+    The connection finds the task in the scope: no request needs another task that watches.
+    """
 
     def __init__(self, request: Request) -> None:
         self._request, self._task = request, asyncio.current_task()
 
     def __enter__(self) -> None:
-        assert self._task is not None
-        cancel_at_disconnect(self._request, self._task)
+        self._request.scope[_WAITING_KEY] = self._task
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         connected = self._request.scope.pop(_WAITING_KEY, None) is not None

@@ -8,7 +8,7 @@ from hmac import compare_digest
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -127,11 +127,15 @@ async def model_metadata(request: Request) -> Response:
             platform="migrator",
             inputs=_input_metadata(model),
             outputs=_output_metadata(model),
-            parameters=ModelParameters(labels=_metadata(model.labels))
-            if model.labels
-            else ModelParameters(class_names=model.class_names),
+            parameters=_parameters(model),
         )
     )
+
+
+def _parameters(model: ModelInterface) -> ModelParameters:
+    if model.labels:
+        return ModelParameters(labels=_metadata(model.labels))
+    return ModelParameters(class_names=model.class_names)
 
 
 def _metadata(specs: Sequence[TensorSpec]) -> list[TensorMetadata]:
@@ -205,25 +209,29 @@ async def status(request: Request) -> Response:
 
 async def act(request: Request) -> Response:
     """Pause, resume or replan; roll back, drain, undrain or retrain one tenant."""
-    state = state_of(request)
-    with state.bodies.hold() as held:
-        body = await read_body(request, held, state.limits.body_bytes)
-        message = decode(_ACTION_DECODER, body)
+    backend = state_of(request).backend
+    message = decode(_ACTION_DECODER, await _body(request))
     try:
         kind = ActionKind(message.action)
     except ValueError:
         raise HttpError(
             400, f"action: there is no {message.action}; use {', '.join(ActionKind)}"
         ) from None
-    _require_tenant(state.backend, kind, message.tenant)
-    if state.backend.act is None:
+    _require_tenant(backend, kind, message.tenant)
+    if backend.act is None:
         raise HttpError(404, "action: this server takes none; send it to `migrator serve`")
-    acted = await state.backend.act(kind, message.tenant, _origin(request))
+    acted = await backend.act(kind, message.tenant, _origin(request))
     if acted.outcome is Outcome.REFUSED:
         raise HttpError(409, acted.words)
     if acted.outcome is Outcome.FAILED:
         raise HttpError(507 if acted.unwritten else 500, acted.words)
     return json_response(ActionAnswer(outcome=acted.outcome, words=acted.words))
+
+
+async def _body(request: Request) -> bytes:
+    state = state_of(request)
+    with state.bodies.hold() as held:
+        return await read_body(request, held, state.limits.body_bytes)
 
 
 def _require_tenant(backend: Backend, kind: ActionKind, tenant: str | None) -> None:
@@ -273,19 +281,14 @@ async def unload_model(request: Request) -> Response:
 
 
 async def _control(request: Request) -> ModelControl:
-    state = state_of(request)
-    with state.bodies.hold() as held:
-        body = await read_body(request, held, state.limits.body_bytes)
-        return decode(_CONTROL_DECODER, body) if body.strip() else ModelControl()
+    body = await _body(request)
+    return decode(_CONTROL_DECODER, body) if body.strip() else ModelControl()
 
 
 async def change_tenants(request: Request) -> Response:
     """Add or remove a tenant. On a GPU of a cluster only its agent may."""
-    state = state_of(request)
-    tenants = _require_changes(request, state.backend)
-    with state.bodies.hold() as held:
-        body = await read_body(request, held, state.limits.body_bytes)
-        message = decode(_TENANT_DECODER, body)
+    tenants = _require_changes(request, state_of(request).backend)
+    message = decode(_TENANT_DECODER, await _body(request))
     if (message.admit is None) == (message.remove is None):
         raise HttpError(400, "set exactly one of `admit` or `remove`")
     if message.remove is not None:
@@ -320,153 +323,75 @@ def _require_changes(request: Request, backend: Backend) -> TenantChanges:
     return tenants
 
 
-class TensorConfig(Struct, kw_only=True):
-    """A tensor; `dims` are of one row."""
-
-    name: str
-    data_type: str
-    dims: list[int]
-
-
-class DynamicBatching(Struct, kw_only=True):
-    """Requests that wait are answered together."""
-
-    preferred_batch_size: list[int]
-    max_queue_delay_microseconds: int = 0
-
-
-class TransactionPolicy(Struct, kw_only=True):
-    """One answer per request."""
-
-    decoupled: bool = False
-
-
-class ConfigParameter(Struct, kw_only=True):
-    """The value of a parameter, as text."""
-
-    string_value: str
-
-
-class ModelConfig(Struct, kw_only=True):
-    """A model in the terms of Triton's configuration."""
-
-    name: str
-    platform: str
-    backend: str
-    max_batch_size: int
-    input: list[TensorConfig]
-    output: list[TensorConfig]
-    dynamic_batching: DynamicBatching
-    parameters: dict[str, ConfigParameter]
-    """`class_names` or `labels`, as in the metadata: a list in JSON."""
-    model_transaction_policy: TransactionPolicy = field(default_factory=TransactionPolicy)
-
-
-class StatisticDuration(Struct, kw_only=True):
-    """A number of events and their time in nanoseconds."""
-
-    count: int = 0
-    ns: int = 0
-
-
-class InferStatistics(Struct, kw_only=True):
-    """Requests, counted by rows: answered, refused or failed, and where their time went."""
-
-    success: StatisticDuration
-    fail: StatisticDuration
-    queue: StatisticDuration
-    compute_infer: StatisticDuration
-    compute_input: StatisticDuration = field(default_factory=StatisticDuration)
-    compute_output: StatisticDuration = field(default_factory=StatisticDuration)
-    cache_hit: StatisticDuration = field(default_factory=StatisticDuration)
-    cache_miss: StatisticDuration = field(default_factory=StatisticDuration)
-
-
-class ModelStatistics(Struct, kw_only=True):
-    """The requests of a model since the server began."""
-
-    name: str
-    version: str
-    last_inference: int
-    """Milliseconds since 1970; 0 before the first answer."""
-    inference_count: int
-    execution_count: int
-    """Batches."""
-    inference_stats: InferStatistics
-    batch_stats: list[StatisticDuration] = []
-    memory_usage: list[StatisticDuration] = []
-
-
-class StatisticsAnswer(Struct, kw_only=True):
-    """Statistics of one model or of all."""
-
-    model_stats: list[ModelStatistics]
-
-
 async def model_config(request: Request) -> Response:
     """The configuration of a model, as Triton describes it."""
     model = model_of(request)
     batch = state_of(request).backend.router.settings(model.name).batch
+    parameters = msgspec.to_builtins(_parameters(model))
     return json_response(
-        ModelConfig(
-            name=model.name,
-            platform="migrator",
-            backend="migrator",
-            max_batch_size=batch,
-            input=[_tensor_config(tensor) for tensor in _input_metadata(model)],
-            output=[_tensor_config(tensor) for tensor in _output_metadata(model)],
-            parameters={
-                key: ConfigParameter(string_value=msgspec.json.encode(value).decode())
-                for key, value in (
-                    {"labels": _metadata(model.labels)}
-                    if model.labels
-                    else {"class_names": model.class_names}
-                ).items()
+        {
+            "name": model.name,
+            "platform": "migrator",
+            "backend": "migrator",
+            "max_batch_size": batch,
+            "input": [_tensor_config(tensor) for tensor in _input_metadata(model)],
+            "output": [_tensor_config(tensor) for tensor in _output_metadata(model)],
+            "parameters": {
+                key: {"string_value": msgspec.json.encode(value).decode()}
+                for key, value in parameters.items()
             },
-            dynamic_batching=DynamicBatching(preferred_batch_size=[batch]),
-        )
+            "dynamic_batching": {
+                "preferred_batch_size": [batch],
+                "max_queue_delay_microseconds": 0,
+            },
+            "model_transaction_policy": {"decoupled": False},
+        }
     )
 
 
-def _tensor_config(tensor: TensorMetadata) -> TensorConfig:
+def _tensor_config(tensor: TensorMetadata) -> dict[str, Any]:
+    """A tensor; its `dims` are of one row."""
     kind = "STRING" if tensor.datatype == TEXTS else tensor.datatype
-    return TensorConfig(name=tensor.name, data_type=f"TYPE_{kind}", dims=tensor.shape[1:])
+    return {"name": tensor.name, "data_type": f"TYPE_{kind}", "dims": tensor.shape[1:]}
 
 
 async def model_statistics(request: Request) -> Response:
     """Counts and times of a model's requests, as Triton counts them."""
-    backend = state_of(request).backend
-    return json_response(
-        StatisticsAnswer(model_stats=[_statistics(backend, model_of(request).name)])
-    )
+    statistics = _statistics(state_of(request).backend, model_of(request).name)
+    return json_response({"model_stats": [statistics]})
 
 
 async def all_statistics(request: Request) -> Response:
     """The statistics of all models that the token permits."""
     state = state_of(request)
     names = filter(state.tokens.holder(request).may_use, state.backend.models)
-    statistics = [_statistics(state.backend, name) for name in names]
-    return json_response(StatisticsAnswer(model_stats=statistics))
+    return json_response({"model_stats": [_statistics(state.backend, name) for name in names]})
 
 
-def _statistics(backend: Backend, name: str) -> ModelStatistics:
+def _statistics(backend: Backend, name: str) -> dict[str, Any]:
+    """The requests of a model since the server began, counted by rows."""
     counts, version = backend.router.counts[name], backend.version(name)
     answered = counts.total.in_time + counts.total.late
     served_s, whole_s = counts.served_sum_s, counts.latency_sum_s
-    return ModelStatistics(
-        name=name,
-        version="" if version is None else str(version),
-        last_inference=round(counts.last_answer_s * 1e3),
-        inference_count=answered,
-        execution_count=counts.batches,
-        inference_stats=InferStatistics(
-            success=_duration(answered, whole_s),
-            fail=_duration(counts.total.dropped + counts.total.failed, 0.0),
-            queue=_duration(answered, max(0.0, whole_s - served_s)),
-            compute_infer=_duration(answered, served_s),
-        ),
-    )
+    unused = ("compute_input", "compute_output", "cache_hit", "cache_miss")
+    return {
+        "name": name,
+        "version": "" if version is None else str(version),
+        "last_inference": round(counts.last_answer_s * 1e3),
+        "inference_count": answered,
+        "execution_count": counts.batches,
+        "inference_stats": {
+            "success": _duration(answered, whole_s),
+            "fail": _duration(counts.total.dropped + counts.total.failed, 0.0),
+            "queue": _duration(answered, max(0.0, whole_s - served_s)),
+            "compute_infer": _duration(answered, served_s),
+            **dict.fromkeys(unused, _duration(0, 0.0)),
+        },
+        "batch_stats": [],
+        "memory_usage": [],
+    }
 
 
-def _duration(count: int, seconds: float) -> StatisticDuration:
-    return StatisticDuration(count=count, ns=round(seconds * 1e9))
+def _duration(count: int, seconds: float) -> dict[str, int]:
+    """A number of events and their time in nanoseconds."""
+    return {"count": count, "ns": round(seconds * 1e9)}

@@ -8,12 +8,9 @@ may change with any version: `pyproject.toml` caps it at the last one that was t
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import resource
 import socket
-import struct
-import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -164,6 +161,8 @@ class _GuardedConnection(HttpToolsProtocol):
         self._stop_waiting()
         self._other_bytes = 0
         super().on_message_complete()
+        if not self.pipeline:
+            self.flow.resume_reading()  # else nobody notices when the client leaves
 
     def on_response_complete(self) -> None:
         self._since_s = self.loop.time()
@@ -249,8 +248,8 @@ class _GuardedConnection(HttpToolsProtocol):
 
     def _wait_for_reader(self) -> None:
         """Abort the connection if the client does not read what is written."""
-        if self._unread is None and self._real.get_write_buffer_size():
-            unsent = self._unsent_bytes()
+        unsent = self._real.get_write_buffer_size()
+        if self._unread is None and unsent:
             self._unread = self.loop.call_later(self.limits.write_s, self._require_reader, unsent)
 
     def _stop_waiting_for_reader(self) -> None:
@@ -292,21 +291,10 @@ class _GuardedConnection(HttpToolsProtocol):
     def _require_reader(self, before: int) -> None:
         self._unread = None
         least = self.limits.write_s * self.limits.write_bytes_s
-        if before - self._unsent_bytes() < least:
+        if before - self._real.get_write_buffer_size() < least:
             self._real.abort()
         else:
             self._wait_for_reader()
-
-    def _unsent_bytes(self) -> int:
-        """Bytes that wait here and in the kernel; the client has acknowledged the rest."""
-        buffered = self._real.get_write_buffer_size()
-        connected = self._real.get_extra_info("socket")
-        number = -1 if connected is None else connected.fileno()
-        if number < 0:  # closed
-            return buffered
-        return buffered + int(
-            struct.unpack("i", fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4)))[0]
-        )
 
 
 def guarded_connection(limits: ClientLimits) -> type[asyncio.Protocol]:

@@ -314,7 +314,8 @@ def _data_decoder(datatype: str, row: tuple[int, ...]) -> msgspec.json.Decoder[l
 
 @cache
 def flat_decoder(datatype: str) -> msgspec.json.Decoder[InferRequest]:
-    """For a request whose data is one flat list of numbers, which is then read only once."""
+    """For a request whose data is one flat list of numbers, which is then read only once: half the
+    time of a picture."""
     number: Any = _number(datatype)
     tensor: Any = defstruct(
         "_FlatTensor", [("data", list[number])], bases=(InputTensor,), kw_only=True
@@ -394,28 +395,25 @@ def encode_answer(
     Made of dictionaries, which cost less than the structs that describe it. In JSON, NaN and
     infinity of a model's own outputs are null.
     """
-    named = {spec.name: spec for spec in model.outputs}
+    datatypes = {spec.name: spec.datatype for spec in model.outputs}
     tail: list[bytes] = []
     outputs: list[dict[str, Any]] = []
-    output: dict[str, Any]
-    content: Any
     for name, binary in requested.items():
-        if named:
-            content = scores[name]
-            output = {"name": name, "datatype": named[name].datatype, "shape": content.shape}
-            content = content.tobytes() if binary else content.ravel().tolist()
-        elif name == SCORES:
-            output = {"name": SCORES, "datatype": "FP32", "shape": scores.shape}
-            content = (
-                scores.astype("<f4", copy=False).tobytes() if binary else scores.ravel().tolist()
-            )
-        elif name == LABEL:
-            output = {"name": LABEL, "datatype": "INT64", "shape": (len(labels),)}
-            content = struct.pack(f"<{len(labels)}q", *labels) if binary else labels
-        else:
-            output = {"name": CLASS_NAME, "datatype": TEXTS, "shape": (len(labels),)}
+        content: Any
+        if name == CLASS_NAME and not datatypes:
+            datatype, shape = TEXTS, (len(labels),)
             names = [model.class_names[label] for label in labels]
             content = _packed(names) if binary else names
+        else:
+            if datatypes:
+                datatype, values = datatypes[name], scores[name]
+            elif name == SCORES:
+                datatype, values = "FP32", scores
+            else:
+                datatype, values = "INT64", np.array(labels, np.int64)
+            shape = values.shape
+            content = values.tobytes() if binary else values.ravel().tolist()
+        output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
         if binary:
             tail.append(content)
             output["parameters"] = {"binary_data_size": len(content)}

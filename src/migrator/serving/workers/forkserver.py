@@ -25,7 +25,6 @@ from migrator.serving.workers.messages import (
     Duplicate,
     Fork,
     FromForkserver,
-    GpuUsed,
     ModelInterface,
     ModelSpec,
     Reap,
@@ -153,15 +152,10 @@ class Forkserver:
         """
         if isinstance(request, Fork) and request.tenant in self._added:
             return await self._added[request.tenant].fork(request, child, limit_s=limit_s)
-        asked = asyncio.Event()
-        forking = asyncio.create_task(
-            self._fork(request, child, beside, limit_s or self._answer_s, asked)
-        )
+        forking = asyncio.create_task(self._fork(request, child, beside, limit_s or self._answer_s))
         try:
             return await asyncio.shield(forking)
         except asyncio.CancelledError:
-            if not asked.is_set():  # else only a connected process can be reaped
-                forking.cancel()
             ending = asyncio.create_task(_end_unneeded(forking))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
@@ -173,9 +167,7 @@ class Forkserver:
         child: Callable[[int, Reaper], _Child],
         beside: Sequence[socket.socket],
         limit_s: float,
-        asked: asyncio.Event,
     ) -> _Child:
-        """`asked` is set once there will be a process."""
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
@@ -184,7 +176,6 @@ class Forkserver:
             with theirs:
                 running = await self._wait_until_up(limit_s)
                 running.send_handles(theirs, *beside)
-                asked.set()
                 frame = await running.request(request, limit_s=self._answer_s)
                 process = child(frame.message.pid, self._reap)
         except BaseException as error:
@@ -289,14 +280,12 @@ class Forkserver:
             async with asyncio.timeout(BUILD_S):
                 request = Build(self._models, self._ahead, self._prepare)
                 frame = await process.request(request, limit_s=2 * BUILD_S)
-            answer: Built | GpuUsed = frame.message
-            if isinstance(answer, GpuUsed):  # what it forks could not use CUDA
-                raise InputError(answer.reason)
-        except BaseException:
+        except BaseException:  # one that used the GPU could not be forked either
             process.kill("the models could not be built")
             await process.wait()
             process.handles.close()
             raise
+        answer: Built = frame.message
         self._interfaces = answer.interfaces
         return process
 

@@ -36,7 +36,6 @@ from migrator.serving.workers.messages import (
     Fork,
     Forked,
     FromForkserver,
-    GpuUsed,
     ModelInterface,
     ModelSpec,
     Reap,
@@ -47,10 +46,6 @@ from migrator.serving.workers.worker import run_worker
 
 _THREAD_ENDS_S = 1.0
 """A thread that was joined is listed until the system has removed it."""
-
-
-class GpuUsedError(InputError):
-    """A model used the GPU when it was built."""
 
 
 def main() -> None:
@@ -100,7 +95,7 @@ class ForkserverLoop:
                 for name in request.ahead:
                     model_class(name)
                     if has_opened_gpu():
-                        raise GpuUsedError(
+                        raise InputError(
                             f"importing {name} uses the GPU, which forked processes cannot use "
                             "then; let its class use the GPU in `to` and later only"
                         )
@@ -108,12 +103,10 @@ class ForkserverLoop:
                 for name in request.prepare:
                     _function(name)()
                 if has_opened_gpu():
-                    raise GpuUsedError(
+                    raise InputError(
                         f"preparing trainings ({', '.join(request.prepare)}) uses the GPU, which "
                         "forked processes cannot use then"
                     )
-        except GpuUsedError as error:
-            return GpuUsed(str(error))
         except InputError as error:
             return Fault(FaultKind.INPUT, str(error))
         self._models |= built
@@ -226,7 +219,7 @@ def _build_one(tenant: str, spec: ModelSpec) -> Model:
         # a class without a usable example is reported like one that raises
         model_interface(tenant, model, spec)
         if has_opened_gpu():
-            raise GpuUsedError(
+            raise InputError(
                 f"tenant {tenant}: importing or building {spec.model} uses the GPU, which forked "
                 "processes cannot use then; let its class use the GPU in `to` and later only"
             )

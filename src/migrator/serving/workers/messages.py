@@ -229,12 +229,6 @@ class Built(Struct, tag=True, frozen=True):
     """By tenant."""
 
 
-class GpuUsed(Struct, tag=True, frozen=True):
-    """A model used the GPU when it was built: the forkserver cannot go on."""
-
-    reason: str
-
-
 class Fork(Struct, tag=True, frozen=True):
     """Fork a process with that tenant's model; its end of the connection is sent beside."""
 
@@ -272,4 +266,4 @@ class Reaped(Struct, tag=True, frozen=True):
 ToWorker = Assignment | Infer | Judge | Swap | Release
 FromWorker = WorkerReady | Scores | Judged | Swapped | Fault
 ToForkserver = Build | Fork | Duplicate | Reap | Release
-FromForkserver = Built | GpuUsed | Forked | Reaped | Fault
+FromForkserver = Built | Forked | Reaped | Fault

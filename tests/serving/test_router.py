@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from support.stand_in_worker import POISON, StandInWorker, infer
 from support.virtual_time import run_virtually
 
-from migrator.core.batch import Batch, BatchKind
-from migrator.core.errors import HttpError, InputError
+from migrator.core.errors import HttpError, InputError, MigratorError
 from migrator.serving.queue import OVERDUE_S, Counted, QueueSettings, Routed
 from migrator.serving.router import Router
 
@@ -76,6 +75,16 @@ def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 
 @in_virtual_time
+async def test_an_answer_names_its_version_and_its_times() -> None:
+    worker = StandInWorker(latency_s=lambda rows: 0.1 * rows, version=4)
+    router = make_router(worker)
+    routed = await infer(router, "t", row(2))
+    assert routed.scores.argmax() == 2
+    assert (routed.version, routed.late) == (4, False)
+    assert (routed.waited_s, routed.served_s) == pytest.approx((0.0, 0.1))
+
+
+@in_virtual_time
 async def test_what_waits_goes_together_and_each_gets_its_own_rows() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.1)
     router = make_router(worker, slo_s=10.0)
@@ -106,17 +115,22 @@ async def test_with_more_than_a_full_batch_waiting_small_ones_are_not_made() -> 
     assert worker.batches == [1, 4]
 
 
-@pytest.mark.parametrize("slowest_first", [False, True])
-def test_the_fastest_idle_worker_in_time_is_asked_first_or_the_slowest(slowest_first: bool) -> None:
-    async def test() -> None:
-        slow, fast = StandInWorker("slow", lambda _: 0.4), StandInWorker("fast", lambda _: 0.1)
-        router = make_router(slow, fast, slowest_first=slowest_first)
-        await infer(router, "t", row())
-        assert (slow.batches, fast.batches) == (([1], []) if slowest_first else ([], [1]))
-        await infer(router, "t", row(), router.clock() + 0.2)
-        assert len(fast.batches) == 2 - slowest_first
+@in_virtual_time
+async def test_the_fastest_idle_worker_is_asked_first() -> None:
+    slow, fast = StandInWorker("slow", lambda _: 0.4), StandInWorker("fast", lambda _: 0.1)
+    router = make_router(slow, fast)
+    await asyncio.gather(asked(router, row()), asked(router, row()))
+    await infer(router, "t", row())
+    assert (slow.batches, fast.batches) == ([1], [1, 1])
 
-    run_virtually(test())
+
+@in_virtual_time
+async def test_the_slowest_worker_in_time_is_used_first_if_so_configured() -> None:
+    slow, fast = StandInWorker("slow", lambda _: 0.4), StandInWorker("fast", lambda _: 0.1)
+    router = make_router(slow, fast, slowest_first=True)
+    await infer(router, "t", row())
+    await infer(router, "t", row(), router.clock() + 0.2)
+    assert (slow.batches, fast.batches) == ([1], [1])
 
 
 @in_virtual_time
@@ -164,6 +178,19 @@ async def test_a_worker_that_hangs_keeps_its_batch_no_longer_than_a_late_answer_
     await asyncio.sleep(0.1)
     assert router.workers("t") == {}
     assert router.counts["t"].total == Counted(received=2, dropped=2)
+
+
+@in_virtual_time
+async def test_a_full_queue_refuses_at_once() -> None:
+    router = make_router(slo_s=100.0, queue=2)
+    waits = [asked(router, row()), asked(router, row())]
+    await asyncio.sleep(0)
+    with refused(429, "2 requests wait"):
+        await infer(router, "t", row())
+    worker = StandInWorker()
+    router.attach("t", worker, worker.latency_s)
+    await asyncio.gather(*waits)
+    assert router.counts["t"].total == Counted(received=3, in_time=2, dropped=1)
 
 
 @in_virtual_time
@@ -270,6 +297,19 @@ async def test_a_request_that_two_workers_were_lost_with_fails() -> None:
 
 
 @in_virtual_time
+async def test_detaching_puts_the_batch_back_at_once() -> None:
+    hung, other = StandInWorker("hung", lambda _: 0.1), StandInWorker("other", lambda _: 0.2)
+    hung.held.clear()
+    router = make_router(hung, other, slo_s=10.0)
+    waits = asked(router, row())
+    await hung.begun.wait()
+    router.detach(hung)
+    assert not (await waits).late
+    assert other.batches == [1]
+    router.detach(hung)
+
+
+@in_virtual_time
 async def test_what_a_lost_worker_held_too_long_is_late() -> None:
     hung, other = StandInWorker("hung", lambda _: 0.1), StandInWorker("other", lambda _: 0.4)
     hung.held.clear()
@@ -292,6 +332,18 @@ async def test_one_request_the_model_fails_on_takes_no_other_with_it() -> None:
     assert [answer.scores.argmax() for answer in answers if isinstance(answer, Routed)] == [0, 1, 2]
     assert worker.batches == [1, 3, 1, 1, 1]
     assert router.counts["t"].total == Counted(received=4, in_time=3, failed=1)
+
+
+@in_virtual_time
+async def test_a_client_that_leaves_as_its_request_is_given_up_is_counted_once() -> None:
+    router, slow = make_router(), StandInWorker(latency_s=lambda _: 0.5)
+    left = asked(router, row(), within_s=0.1)
+    await asyncio.sleep(0)
+    left.cancel()
+    router.attach("t", slow, slow.latency_s)  # which finds it in the line, and hopeless
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    assert router.counts["t"].total == Counted(received=1, dropped=1)
 
 
 @in_virtual_time
@@ -322,6 +374,19 @@ async def test_closing_refuses_what_waits_and_what_comes() -> None:
     assert all([await status(wait) == 503 for wait in waits])
     with refused(503, "is stopping"):
         await infer(router, "t", row())
+
+
+@in_virtual_time
+async def test_counts_are_kept_by_the_second_in_which_a_request_came() -> None:
+    worker = StandInWorker(latency_s=lambda _: 1.5)
+    router = make_router(worker, slo_s=10.0)
+    for _ in range(2):
+        await infer(router, "t", row())
+    seconds = router.counts["t"].seconds(999, 1003)
+    assert [second.second for second in seconds] == [999, 1000, 1001, 1002]
+    assert [second.received for second in seconds] == [0, 1, 1, 0]
+    assert [second.in_time for second in seconds] == [0, 1, 1, 0]
+    assert sum(router.counts["t"].latencies) == 2
 
 
 @in_virtual_time
@@ -465,6 +530,53 @@ async def test_a_standby_alone_does_not_make_a_tenant_ready_and_serves_once_it_i
 
 
 @in_virtual_time
+async def test_what_a_lost_standby_had_is_answered_by_another_worker() -> None:
+    own, other, standby = (StandInWorker(name, lambda _: 0.1) for name in ("own", "other", "s"))
+    router = make_lending_router(own, other=other, standby=standby)
+    standby.held.clear()
+    answers = [asked(router, row()) for _ in range(5)]
+    await standby.begun.wait()
+    standby.die()
+    assert {await status(answer) for answer in answers} == {200}
+    assert own.batches == [1, 4]
+
+
+@in_virtual_time
+async def test_a_full_batch_for_a_standby_is_no_surplus() -> None:
+    """Its own worker takes two at a time within the objective, the standby four."""
+    own = StandInWorker("own", lambda rows: 0.15 * rows)
+    other, standby = StandInWorker("other"), StandInWorker("s", lambda _: 0.3)
+    router = make_lending_router(own, other=other, standby=standby, slo_s=0.65)
+    answers = [status(asked(router, row())) for _ in range(20)]
+    assert sum(code == 200 for code in await asyncio.gather(*answers)) >= 8
+    assert standby.batches[0] == 4
+
+
+@in_virtual_time
+async def test_requests_of_a_failed_batch_on_lent_slices_do_not_wait_for_ever() -> None:
+    other, standby = StandInWorker("other"), StandInWorker("s", lambda _: 0.1)
+    router = make_lending_router(other=other, standby=standby)
+    answers = [asked(router, row(POISON if number == 1 else 0)) for number in range(4)]
+    assert 503 in {await status(answer) for answer in answers}
+    assert router.counts["t"].total.open == 0
+
+
+@in_virtual_time
+async def test_a_worker_that_comes_lends_its_slices_at_once() -> None:
+    own, other, standby = (StandInWorker(name, lambda _: 0.5) for name in ("own", "other", "s"))
+    router = make_router(own)
+    router.add(QueueSettings("u", 1.0, 4))
+    router.attach("t", standby, standby.latency_s, may_borrow=lambda: router.is_idle(other))
+    answers = [asked(router, row()) for _ in range(5)]
+    await asyncio.sleep(0.1)
+    assert standby.batches == []
+    router.attach("u", other, other.latency_s)
+    await asyncio.sleep(0)
+    assert standby.batches == [4]
+    assert {await status(answer) for answer in answers} == {200}
+
+
+@in_virtual_time
 async def test_an_idle_worker_answers_inputs_that_are_no_requests() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.1)
     router = make_router(worker)
@@ -496,51 +608,26 @@ async def test_without_an_idle_worker_what_is_no_request_takes_the_turn_after_a_
     assert await router.infer_when_idle("t", row(2), 0.05) is None
 
 
-def test_every_batch_is_recorded_with_its_slices_and_its_times() -> None:
-    recorded = run_virtually(_recorded())
-    own = [batch for batch in recorded if batch.kind is BatchKind.OWN]
-    assert [(batch.tenant, batch.place, batch.rows, batch.waiting) for batch in own] == [
-        ("u", "1g@1", 1, 0),
-        ("t", "1g@0", 1, 0),
-        ("t", "1g@0", 3, 0),
-    ]
-    # the last batch waited for the first, whose time is over
-    began_s = own[0].came_s
-    assert own[-1].came_s == pytest.approx(began_s + 0.05)
-    assert own[-1].taken_s == pytest.approx(began_s + 0.5)
-    assert own[-1].answered_s == pytest.approx(began_s + 1.0)
-    assert [batch.in_time for batch in own] == [1, 1, 0]
-    [lent] = [batch for batch in recorded if batch.kind is BatchKind.LENT]
-    assert (lent.place, lent.rows, lent.waiting, lent.in_time) == ("1g@1", 4, 3, 4)
-    assert lent.taken_s == pytest.approx(began_s + 0.3)
-    [evaluation] = [batch for batch in recorded if batch.kind is BatchKind.EVALUATION]
-    assert (evaluation.tenant, evaluation.rows, evaluation.in_time) == ("t", 3, 0)
-    for batch in recorded:
-        assert batch.came_s <= batch.taken_s <= batch.sent_s <= batch.began_s
-        assert batch.began_s <= batch.ended_s <= batch.answered_s
+@in_virtual_time
+async def test_a_drain_waits_for_what_is_no_request() -> None:
+    worker = StandInWorker(latency_s=lambda _: 0.1)
+    router = make_router(worker)
+    beside = asyncio.create_task(router.infer_when_idle("t", row(2), 1.0))
+    await asyncio.sleep(0.01)
+    await router.drain(worker)
+    assert beside.done()
+    assert router.workers("t") == {}
 
 
-async def _recorded() -> list[Batch]:
-    recorded: list[Batch] = []
-    clock = asyncio.get_running_loop().time
-    queues = {"t": QueueSettings("t", 0.9, 4), "u": QueueSettings("u", 1.0, 4)}
-    router = Router(queues, clock=clock)
-    router.record = recorded.append
-    own, standby = StandInWorker("own", lambda _: 0.5), StandInWorker("standby", lambda _: 0.1)
-    other = StandInWorker("other", lambda _: 0.3)
-    # expected to be faster than it is, so that its second batch is late
-    router.attach("t", own, lambda _: 0.3, place="1g@0")
-    router.attach("u", other, other.latency_s, place="1g@1")
-    router.attach(
-        "t",
-        standby,
-        standby.latency_s,
-        may_borrow=lambda: router.is_idle(other),
-        place="1g@1",
-    )
-    sent = [asyncio.create_task(infer(router, name, row())) for name in "tu"]
+@in_virtual_time
+async def test_a_worker_that_dies_with_what_is_no_request_loses_no_request() -> None:
+    first, second = (StandInWorker(name, latency_s=lambda _: 0.1) for name in "ab")
+    router = make_router(first)
+    beside = asyncio.create_task(router.infer_when_idle("t", row(), 1.0))
     await asyncio.sleep(0.05)
-    sent += [asyncio.create_task(infer(router, "t", row())) for _ in range(7)]
-    await asyncio.gather(*sent)
-    await router.infer_when_idle("t", np.repeat(row(), 3, axis=0), 1.0)
-    return recorded
+    waits = asked(router, row(1))
+    first.die()
+    with pytest.raises(MigratorError):
+        await beside
+    router.attach("t", second, second.latency_s)
+    assert (await waits).scores.argmax() == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import subprocess
@@ -128,6 +129,22 @@ def test_http_and_grpc_answer_over_tls_with_the_whole_chain(ca: Authority, serve
         assert _grpc_infer(client) == "7"
 
 
+def test_clients_that_do_not_trust_the_ca_or_send_in_clear_get_no_answer(
+    ca: Authority, server: Server
+) -> None:
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        httpx.get(server.url)
+    with pytest.raises(httpx.RemoteProtocolError):
+        httpx.get(server.url.replace("https", "http"))
+    with (
+        triton.InferenceServerClient(server.grpc) as client,
+        pytest.raises(triton.InferenceServerException),
+    ):
+        client.is_server_live(client_timeout=5)
+    with connected(server.url, ca) as connection:
+        assert b" 200 " in _ask(connection)
+
+
 def test_old_versions_of_tls_are_refused(server: Server) -> None:
     address = server.url.removeprefix("https://")
     for version, refused in (("-tls1_1", True), ("-tls1_2", False)):
@@ -159,6 +176,20 @@ def test_a_reload_loses_no_connection_and_new_ones_get_the_new_certificate(
         until(reloaded, lambda: "new connections get the new certificate")
         for connection in kept:
             assert b" 200 " in _ask(connection)
+
+
+def test_half_a_file_during_a_reload_keeps_the_old_certificate_and_is_logged(
+    ca: Authority, server: Server, tmp_path: Path
+) -> None:
+    url, at = server.url, server.folder / "at"
+    before = _serial(url, ca)
+    ca.issue(tmp_path)
+    (at / "tls.key").write_bytes((tmp_path / "tls.key").read_bytes()[:100])
+    until(lambda: "The certificate in use stays" in server.log, lambda: server.log)
+    assert _serial(url, ca) == _grpc_serial(server.grpc, ca) == before
+    for name in ("tls.key", "tls.crt"):
+        (at / name).write_bytes((tmp_path / name).read_bytes())
+    until(lambda: _serial(url, ca) != before, lambda: server.log)
 
 
 def test_a_client_gets_its_refusal_while_it_still_sends(ca: Authority, small: Server) -> None:
@@ -209,3 +240,30 @@ def test_connections_without_a_handshake_are_limited_and_end(ca: Authority, smal
             with suppress(ConnectionResetError):
                 received(connection)
         assert client.get(f"{small.url}/v2/health/live").status_code == 200
+
+
+def test_requests_right_behind_the_handshake_are_answered(ca: Authority, server: Server) -> None:
+    """With TLS 1.3 the first request may arrive with the end of the handshake."""
+    host, _, port = server.url.removeprefix("https://").partition(":")
+    for _ in range(20):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = trusting(ca.ca).wrap_bio(incoming, outgoing, server_hostname=host)
+        with closing(socket.create_connection((host, int(port)), timeout=30)) as plain:
+            while True:
+                try:
+                    client.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    plain.sendall(outgoing.read())
+                    incoming.write(plain.recv(65536))
+            client.write(b"GET /v2/health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            plain.sendall(outgoing.read())
+            answer = b""
+            while b"}" not in answer:
+                try:
+                    answer += client.read(65536)
+                except ssl.SSLWantReadError:
+                    part = plain.recv(65536)
+                    assert part, answer
+                    incoming.write(part)
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["ready"]

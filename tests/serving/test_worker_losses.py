@@ -6,9 +6,11 @@ import asyncio
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,14 +26,16 @@ from support.serving import (
     pictures,
     run_on_uvloop,
     shared_workers,
+    started,
     with_workers,
 )
 from support.waiting import until_async
 
 import migrator
 from migrator.core.errors import InputError, MigratorError
-from migrator.serving.workers.forkserver_process import has_opened_gpu
-from migrator.serving.workers.messages import ModelSpec, WorkerLostError
+from migrator.io.child_process import Channel
+from migrator.serving.workers.forkserver_process import ForkserverLoop, has_opened_gpu
+from migrator.serving.workers.messages import ModelSpec, ToForkserver, WorkerLostError
 from migrator.serving.workers.pool import ServingWorker, Workers
 
 TESTS = Path(__file__).parent.parent
@@ -94,7 +98,42 @@ async def test_a_worker_that_hangs_is_killed_and_reported(workers: Workers) -> N
     assert "did not answer" in losses[0][1]
     assert not alive(worker.pid)
 
-    # else the loop has an open connection when it is closed, and raises
+
+@with_workers
+async def test_a_stopped_worker_is_killed_while_it_takes_an_instance(impatient: Workers) -> None:
+    losses = Losses(impatient)
+    before = children(impatient.forkserver.pid or 0)
+    await impatient.prepare("a", 1)
+    (waiting,) = children(impatient.forkserver.pid or 0) - before
+    os.kill(waiting, signal.SIGSTOP)
+    with pytest.raises(WorkerLostError, match="did not answer"):
+        await impatient.take(assignment())
+    assert not alive(waiting)
+    assert not losses
+    worker = await impatient.take(assignment())
+    assert (await worker.infer(pictures())).version == 1
+
+
+@in_uvloop
+async def test_a_worker_that_nobody_waits_for_any_more_has_ended_when_all_are_closed(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path / "run") as workers:
+        forkserver = workers.forkserver.pid or 0
+        await workers.prepare("a", 1)
+        (first,) = children(forkserver)
+        os.kill(forkserver, signal.SIGSTOP)
+        preparing = asyncio.create_task(workers.prepare("a", 2))
+        await asyncio.sleep(0.1)
+        preparing.cancel()
+        await asyncio.gather(preparing, return_exceptions=True)
+        closing = asyncio.create_task(workers.close())
+        await asyncio.sleep(0.5)
+        os.kill(forkserver, signal.SIGCONT)
+        await closing
+        assert not alive(first)
+        assert not alive(forkserver)
+        # else the loop has an open connection when it is closed, and raises
 
 
 @with_workers
@@ -187,6 +226,35 @@ def test_everything_ends_with_a_killed_daemon(tmp_path: Path) -> None:
     run_on_uvloop(until_async(lambda: not any(map(alive, everybody))))
 
 
+SLOW_TO_IMPORT = "import time\ntime.sleep(60)\n"
+
+
+def test_a_forkserver_that_still_imports_ends_with_the_daemon_too(tmp_path: Path) -> None:
+    (tmp_path / "slow_model.py").write_text(SLOW_TO_IMPORT, encoding="utf-8")
+    program = (
+        "import asyncio, sys\nfrom pathlib import Path\n"
+        "from migrator.serving.workers.messages import ModelSpec\n"
+        "from migrator.serving.workers.pool import Workers\n"
+        "workers = Workers(Path(sys.argv[1]), {'a': ModelSpec('slow_model:Model', 3)})\n"
+        "asyncio.run(workers.start())\n"
+    )
+    paths = [str(Path(migrator.__file__).parent.parent), str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "run")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    ) as daemon:
+        run_on_uvloop(until_async(lambda: children(daemon.pid)))
+        (forkserver,) = children(daemon.pid)
+        command = Path(f"/proc/{forkserver}/cmdline")
+        run_on_uvloop(
+            until_async(
+                lambda: b"migrator.serving.workers.forkserver_process" in command.read_bytes()
+            )
+        )
+        daemon.kill()
+    run_on_uvloop(until_async(lambda: not alive(forkserver)))
+
+
 def test_a_process_that_uses_the_gpu_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "3").symlink_to("/dev/nvidiactl")
     assert not has_opened_gpu(tmp_path)
@@ -245,6 +313,32 @@ async def test_workers_outlive_their_forkserver_and_an_added_tenant_has_one_of_i
     await until_async(lambda: not alive(own))
 
 
+@with_workers
+async def test_forkservers_that_died_must_all_run_again_unless_one_is_not_needed(
+    impatient: Workers,
+) -> None:
+    """That of `b` builds for longer than the first may take to answer."""
+    slow = ModelSpec("support.slow_model:VerySlowlyBuilt", 3)
+    first, changes = impatient.forkserver.pid or 0, list[set[str]]()
+    impatient.forkserver.changed = lambda stopped: changes.append({*stopped})
+    before = children(first)
+    adding = asyncio.create_task(impatient.add("b", slow))
+    await _serves(impatient, "a")
+    assert not adding.done()
+    await adding
+    await impatient.take(assignment(slow.model, tenant="b"))
+    (own,) = children(first) - before
+    os.kill(own, signal.SIGKILL)
+    await until_async(lambda: changes == [{"b"}])
+    os.kill(first, signal.SIGKILL)
+    await until_async(lambda: impatient.forkserver.pid not in (first, None))
+    await until_async(lambda: changes[-1] == {"b"})
+    assert {"a", "b"} in changes
+    assert set() not in changes
+    await impatient.remove("b")  # its forkserver still builds
+    assert changes[-1] == set()
+
+
 async def _serves(workers: Workers, tenant: str) -> None:
     worker = await workers.take(assignment(tenant=tenant))
     assert (await worker.infer(pictures())).version == 1
@@ -267,3 +361,32 @@ async def test_a_forkserver_at_its_limit_of_open_files_says_so_and_goes_on(
     assert (await worker.infer(pictures())).version == 1
     assert workers.forkserver.pid == forkserver
     assert "Traceback" not in workers.log.read_text(encoding="utf-8")
+
+
+@with_workers
+async def test_a_daemon_at_its_limit_of_open_files_says_so_and_goes_on(workers: Workers) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = len(list(Path("/proc/self/fd").iterdir())) + 50
+    taken: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        for _ in range(3):  # no socket pair, no socket pair, no handle
+            with pytest.raises(WorkerLostError, match=r"(?i)too many open files"):
+                await workers.take(assignment())
+            os.close(taken.pop())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for fd in taken:
+            os.close(fd)
+    worker = await workers.take(assignment())
+    assert (await worker.infer(pictures())).version == 1
+
+
+def test_a_forkserver_whose_daemon_is_gone_before_its_first_message_ends_quietly() -> None:
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with theirs:
+        ForkserverLoop(Channel(theirs, ToForkserver), theirs).run()

@@ -408,7 +408,7 @@ def encode_answer(
             if datatypes:
                 datatype, values = datatypes[name], scores[name]
             elif name == SCORES:
-                datatype, values = "FP32", scores
+                datatype, values = "FP32", scores.astype(np.float32, copy=False)
             else:
                 datatype, values = "INT64", np.array(labels, np.int64)
             shape = values.shape

@@ -274,11 +274,16 @@ def test_half_an_instance_that_cannot_be_removed_is_reported_and_removed_later(
         if call == f"create {ONE}":
             left = driver.foreign(ONE, whole=False)
             raise HalfMadeError("no compute instance", left.number)
-        raise NotPermittedError("no rights")
+        if call == f"destroy {ONE}":
+            raise NotPermittedError("no rights")
 
     driver.before = before
     with pytest.raises(GpuError, match=r"create 1g.5gb at 1 was begun and is not finished: no rig"):
         partitioner.create(ONE)
+    partitioner.create(RIGHT)  # others come and go meanwhile
+    assert driver.places() == [ONE, RIGHT]
+    partitioner.destroy(RIGHT)
+    assert driver.places() == [ONE]
     driver.before = lambda _: None
     partitioner.recover()
     assert not driver.instances()

@@ -105,7 +105,8 @@ class Partitioner:
             driver = self._recovered()
             if any(instance.place == place for instance in driver.present()):
                 raise GpuError(f"{place} is there already; `migrator gpu show` names its owner")
-            self._change(driver, driver.steps_to(Layout((*driver.ours(), place))))
+            driver.steps_to(Layout((*driver.ours(), place)))  # raises where there is no room
+            self._change(driver, (Step(Op.CREATE, place),))
             return next(instance for instance in driver.present() if instance.place == place)
 
     def destroy(self, place: Place) -> None:
@@ -119,7 +120,8 @@ class Partitioner:
                     "lists instances and owners"
                 )
             kept = tuple(other for other in ours if other != place)
-            self._change(driver, driver.steps_to(Layout(kept)))
+            driver.steps_to(Layout(kept))  # raises if it is in use
+            self._change(driver, (Step(Op.DESTROY, place),))
 
     def recover(self) -> RecoveryReport:
         """Make the journal agree with the GPU, and settle unfinished operations."""

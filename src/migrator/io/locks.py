@@ -118,12 +118,14 @@ class ProcessLock:
             self._descriptor = None
 
     def _open(self) -> int:
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             # First without O_CREAT, which the kernel refuses on other users' files in /run/lock.
-            return os.open(self.path, flags)
+            return os.open(self.path, flags | os.O_RDWR)  # NFS locks no file open to read only
+        except PermissionError:
+            return os.open(self.path, flags | os.O_RDONLY)
         except FileNotFoundError:
-            descriptor = os.open(self.path, flags | os.O_CREAT, 0o644)
+            descriptor = os.open(self.path, flags | os.O_RDWR | os.O_CREAT, 0o644)
         if self._for_all_users and os.fstat(descriptor).st_uid == os.geteuid():
             os.fchmod(descriptor, 0o644)
         return descriptor

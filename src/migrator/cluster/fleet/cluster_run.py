@@ -77,8 +77,9 @@ class ClusterRun:
     def read(self, gpu: str, entry: object) -> LiveScenario:
         """A scenario of that tenant alone on that GPU; `entry` is that of `entry`."""
         board, boards = self.gpu(gpu).board, self.scenario.boards
-        tenant = next((t for t in self.scenario.tenants if self.entry(t.name) == entry), None)
-        if tenant is None or board.name not in tenant.served:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        tenant = next((t for t in self.scenario.tenants if t.name == name), None)
+        if tenant is None or board.name not in tenant.served or entry != self.entry(tenant.name):
             raise InputError(
                 f"admit: {self.name} has no such tenant for {gpu}; stop the cluster and serve "
                 "another scenario"

@@ -43,7 +43,7 @@ def plan_table(plan: ClusterPlan) -> str:
     lines = [f"{plan.scenario}: {plural(tenants, 'tenant')} on {plural(len(plan.gpus), 'GPU')}"]
     lines += table_lines(_PLAN_HEADERS, [rows, [total]], text_columns=3, shrinks=2)
     if len(plan.gpus) > _MOST_ROWS:
-        lines.append(f"{len(plan.gpus) - _MOST_ROWS} more GPUs are in --json and --out")
+        lines.append(f"{len(plan.gpus) - _MOST_ROWS} more GPUs are in --json")
     return "\n".join([*lines, "", _PLAN_KEY, "", *_plan_lines(plan)])
 
 

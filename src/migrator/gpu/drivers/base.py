@@ -98,8 +98,6 @@ class DriverOptions:
     state: Path
     board: Board | None = None
     """The board to divide the GPU like; None: the driver's choice."""
-    limit_memory: bool = False
-    """Whether an MPS share is limited to the memory of its instance, as MIG always is."""
 
 
 @dataclass(frozen=True)

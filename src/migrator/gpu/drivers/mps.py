@@ -236,7 +236,7 @@ class MpsDriver:
         boot: str | None = None,
         end_s: float = 10.0,
     ) -> None:
-        """`limit_memory` limits the memory of shares. `end_s`: seconds for the daemon to exit.
+        """`limit_memory`: shares have no more memory than MIG's instances. `end_s`: seconds for the daemon to exit.
 
         `board`: that of shares; None: shares have the sizes of MIG's instances.
         """
@@ -294,12 +294,7 @@ class MpsDriver:
     def create(self, place: Place) -> GpuInstance:
         """Create a share. The first one starts the daemon."""
         with hold_state_lock(self._lock):
-            return self._virtual.create(
-                place,
-                limited=self._limit_memory,
-                meanwhile=self.daemon.start,
-                remove=self._remove,
-            )
+            return self._virtual.create(place, meanwhile=self.daemon.start, remove=self._remove)
 
     def destroy(self, instance: GpuInstance) -> None:
         """Remove a share. Removing the last one stops the daemon."""
@@ -320,24 +315,20 @@ class MpsDriver:
 
     def described(self, instance: GpuInstance) -> Mapping[str, str]:
         """The same environment, without starting the daemon."""
-        variables = self._virtual.environment(instance)
-        limited = self._limit_memory or self._virtual.is_limited(instance)
-        return self._environment(instance.place, variables, limited=limited)
+        return self._environment(instance.place, self._virtual.environment(instance))
 
     def environment_ahead(self, place: Place) -> Mapping[str, str]:
         """Environment of a worker on a share of a board of shares, which need not exist."""
         with hold_state_lock(self._lock):
             self.daemon.start()
         variables = self._virtual.environment_ahead(place)
-        return self._environment(place, variables, limited=self._limit_memory)
+        return self._environment(place, variables)
 
-    def _environment(
-        self, place: Place, variables: Mapping[str, str], *, limited: bool
-    ) -> Mapping[str, str]:
+    def _environment(self, place: Place, variables: Mapping[str, str]) -> Mapping[str, str]:
         board, profile = self._virtual.board, self._virtual.board.profile(place.profile)
         sms = share_sms(board, profile, self.device_sms)
         part = {PERCENTAGE: self._percentage(sms)}
-        if limited:
+        if self._limit_memory:
             part[MEMORY_LIMIT] = memory_limit(board, profile, self._found.memory_mib)
         return {**self.daemon.environment, **variables, **part}
 
@@ -479,9 +470,7 @@ def board_like(name: str, memory_mib: float, device_sms: int) -> Board:
 
 
 def _open(index: int, options: DriverOptions) -> closing[MpsDriver]:
-    return closing(
-        MpsDriver.open(index, options.state, limit_memory=options.limit_memory, board=options.board)
-    )
+    return closing(MpsDriver.open(index, options.state, board=options.board))
 
 
 def _indices(_state: Path) -> tuple[int, ...]:

@@ -26,13 +26,12 @@ def _driver(name: str) -> DriverEntry:
 
 @contextmanager
 def open_driver(
-    name: str, index: int, *, state: Path, board: str | None = None, limit_memory: bool = False
+    name: str, index: int, *, state: Path, board: str | None = None
 ) -> Iterator[GpuDriver]:
     """The driver called `name` on this GPU. Raises InputError if it cannot be used here.
 
     `board` is the model of an emulated GPU, stored in the `state` folder, or the board of shares
-    into which MPS divides the GPU; by default MPS has the sizes of MIG's instances. `limit_memory`
-    limits the memory of an MPS share to that of the instance, as MIG always does.
+    into which MPS divides the GPU; by default MPS has the sizes of MIG's instances.
     """
     driver = _driver(name)
     if index < 0:
@@ -43,7 +42,7 @@ def open_driver(
             f"--board: {name} divides the GPU that is there; leave --board out, or use "
             "--driver emulated"
         )
-    with driver.open(index, DriverOptions(state, model, limit_memory)) as opened:
+    with driver.open(index, DriverOptions(state, model)) as opened:
         yield opened
 
 

@@ -68,8 +68,6 @@ class VirtualInstance:
     """None while its compute instance is missing."""
     users: tuple[Process, ...] = ()
     """Processes that registered. Some may have ended since."""
-    limited: bool = False
-    """Whether an MPS share has a memory limit."""
 
     def as_gpu_instance(self) -> GpuInstance:
         """The instance as drivers report it, used by the registered processes that still run."""
@@ -189,7 +187,6 @@ class VirtualBoard:
         self,
         place: Place,
         *,
-        limited: bool = False,
         meanwhile: Callable[[], object],
         remove: Callable[[GpuInstance], object],
     ) -> GpuInstance:
@@ -197,7 +194,7 @@ class VirtualBoard:
 
         If a step fails, call `remove` on the instance.
         """
-        half = self.create_gpu_instance(place, limited=limited)
+        half = self.create_gpu_instance(place)
         try:
             meanwhile()
             return self.create_compute_instance(half)
@@ -211,11 +208,8 @@ class VirtualBoard:
                 ) from error
             raise
 
-    def create_gpu_instance(self, place: Place, *, limited: bool = False) -> GpuInstance:
-        """Reserve the slices, which cannot be used yet.
-
-        `limited` marks an MPS share with a memory limit.
-        """
+    def create_gpu_instance(self, place: Place) -> GpuInstance:
+        """Reserve the slices, which cannot be used yet."""
         with self._file.locked():
             state = self._state()
             why = conflict(self.board, [instance.place for instance in state.instances], place)
@@ -226,7 +220,7 @@ class VirtualBoard:
                 )
             taken = {instance.number for instance in state.instances}
             number = next(unused for unused in count(1) if unused not in taken)
-            made = VirtualInstance(place, number, None, limited=limited)
+            made = VirtualInstance(place, number, None)
             self._file.replace(state.with_instance(made))
         return made.as_gpu_instance()
 
@@ -293,9 +287,6 @@ class VirtualBoard:
     def _uuid(self, place: Place) -> str:
         name = f"{self._gpu_uuid}/{place.profile}/{place.start}"
         return f"{self._kind}-{uuid5(NAMESPACE_URL, name)}"
-
-    def is_limited(self, instance: GpuInstance) -> bool:
-        return self._state().get(instance).limited
 
     def _state(self) -> BoardState:
         """The state in this boot. Instances of another boot are gone."""

@@ -32,7 +32,6 @@ from migrator.serving.http.operations import ApiState, Backend, Feedback, Tenant
 from migrator.serving.http.protocol import WindowNow
 from migrator.serving.http.requests import ClientLimits
 from migrator.serving.http.server import ApiServer, affordable
-from migrator.serving.queue import LATENCY_BOUNDS_S
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -212,8 +211,8 @@ class Api:
 
     def _tenant_status(self, name: str) -> Mapping[str, Any]:
         tenant, router = self._context.tenants[name], self._context.router
-        counts = router.counts[name]
-        total, job, number = counts.total, tenant.retraining, self._version(name)
+        total, job = router.counts[name].total, tenant.retraining
+        number = self._version(name)
         waits = self._recorder.why_not_retrained(name)
         accuracy = self._recorder.accuracy(name)
         return {
@@ -225,7 +224,6 @@ class Api:
             "waiting": router.waiting(name),
             "workers": router.workers(name),
             "prepared": self._context.workers.prepared(name),
-            "latency": {"bounds_s": LATENCY_BOUNDS_S, "counts": counts.latencies},
             "drained": tenant.drained,
             "refused": router.refuses(name),
             "version": number,

@@ -41,8 +41,6 @@ from support.fake_nvml.state import (
 )
 
 DRIVER_VERSION = "580.95.05-fake"
-_PROCESS_BYTES = 512 << 20
-"""Memory that every process takes."""
 CALLS: dict[str, Callable[..., Any]] = {}
 """Functions by their names in `pynvml`. The first argument of each is the state."""
 _REFERENCE: Any = type(ctypes.byref(ctypes.c_int()))
@@ -107,21 +105,7 @@ def _uuid(state: State, device: Handle) -> str:
 
 @_call("nvmlDeviceGetMemoryInfo")
 def _memory_info(state: State, device: Handle) -> SimpleNamespace:
-    used = len(_processes(state, device)) * _PROCESS_BYTES
-    if device.kind is Kind.DEVICE:
-        total = memory_mib(_gpu(state, device)) << 20
-    else:
-        gpu, instance, _ = _compute(state, device, Kind.MIG_DEVICE)
-        total = profile_memory_mib(gpu, profile_of(gpu, instance)) << 20
-    return SimpleNamespace(total=total, free=total - used, used=used)
-
-
-@_call("nvmlDeviceGetUtilizationRates")
-def _utilization(state: State, device: Handle) -> SimpleNamespace:
-    if device.kind is not Kind.DEVICE or _gpu(state, device).mig:
-        _unsupported()
-    busy = 25 * len(_gpu(state, device).processes)
-    return SimpleNamespace(gpu=min(100, busy), memory=0)
+    return SimpleNamespace(total=memory_mib(_gpu(state, device)) << 20)
 
 
 @_call("nvmlDeviceGetMigMode")

@@ -30,7 +30,7 @@ class MigBoard:
 
 def read_board(nvml: Nvml, device: Device) -> MigBoard:
     """The board of a GPU. Raises InputError if it does not support MIG."""
-    name, (_, memory_mib) = nvml.name(device), nvml.memory_mib(device)
+    name, memory_mib = nvml.name(device), nvml.memory_mib(device)
     packaged = find_board(name, memory_mib)
     by_enum = {profile.nvml_enum: profile for profile in packaged.profiles} if packaged else {}
     reported = sorted(

@@ -236,9 +236,10 @@ class MpsDriver:
         boot: str | None = None,
         end_s: float = 10.0,
     ) -> None:
-        """`limit_memory`: shares have no more memory than MIG's instances. `end_s`: seconds for the daemon to exit.
+        """`limit_memory`: shares have no more memory than MIG's instances.
 
-        `board`: that of shares; None: shares have the sizes of MIG's instances.
+        `board`: that of shares; None: shares have the sizes of MIG's instances. `end_s`: seconds
+        for the daemon to exit.
         """
         self._found, self._limit_memory = gpu, limit_memory
         self._stays = False

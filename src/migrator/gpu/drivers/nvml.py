@@ -93,18 +93,9 @@ class Nvml:
     def name(self, device: Device) -> str:
         return str(self._ask("read the GPU's name", "nvmlDeviceGetName", device))
 
-    def memory_mib(self, device: Device) -> tuple[int, int]:
-        """Used and total memory of a GPU or of a MIG device in MiB."""
-        info = self._ask("read a GPU's memory", "nvmlDeviceGetMemoryInfo", device)
-        return int(info.used) >> 20, int(info.total) >> 20
-
-    def busy(self, device: Device) -> float | None:
-        """The share of the last moments in which a GPU computed; None in MIG mode."""
-        with self._call("read how busy a GPU is"):
-            try:
-                return float(self._nvml.nvmlDeviceGetUtilizationRates(device).gpu) / 100
-            except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_InvalidArgument):
-                return None
+    def memory_mib(self, device: Device) -> int:
+        """Memory of a GPU in MiB."""
+        return int(self._ask("read a GPU's memory", "nvmlDeviceGetMemoryInfo", device).total) >> 20
 
     def mig_mode(self, device: Device) -> tuple[bool, bool]:
         """Whether MIG mode is on, and whether it will be on after a reset."""

@@ -80,7 +80,7 @@ def test_a_clock_that_was_set_forward_does_not_hide_a_daemon_that_answers() -> N
     ("status", "body", "words"),
     [
         (401, b"{}", "MIGRATOR_ADMIN_TOKEN"),
-        (403, b"{}", "returned 403"),
+        (403, b"{}", "MIGRATOR_ADMIN_TOKEN"),
         (500, b"{}", "returned 500"),
         (200, b"not json", "instead of a status"),
         (200, b"[1]", "instead of a status"),
@@ -106,6 +106,7 @@ def test_an_address_that_does_not_answer(url: str) -> None:
     probe = probe_daemon(replace(RUN, about={"url": url}), True, None)
     assert (probe.state, probe.reply) == (DaemonState.SILENT, None)
     assert url in probe.why
+    assert "migrator status" not in probe.why  # which says this
 
 
 def test_the_scenario_written_last_is_meant(tmp_path: Path) -> None:

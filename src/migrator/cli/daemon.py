@@ -82,8 +82,7 @@ def probe_daemon(
         return DaemonProbe(DaemonState.KILLED)
     if url is None:
         return DaemonProbe(DaemonState.RUNNING)
-    client = DaemonClient(url, token or None, run.pid, _trusted(run, ca))
-    answer, why = _status_reply(client)
+    answer, why = _status_reply(url, token, _trusted(run, ca))
     if answer is not None and answer.get("pid") == run.pid:
         return DaemonProbe(DaemonState.RUNNING, "", answer)
     if not there:  # a reply counts more: the clock may have been set meanwhile
@@ -108,15 +107,20 @@ def _trusted(run: RunRow, ca: Path | None) -> ssl.SSLContext | None:
     return pinned(Path(published)) if isinstance(published, str) else None
 
 
-def _status_reply(client: DaemonClient) -> tuple[Mapping[str, Any] | None, str]:
-    """The status reply of a daemon, or why there is none."""
+def _status_reply(
+    url: str, token: str | None, context: ssl.SSLContext | None
+) -> tuple[Mapping[str, Any] | None, str]:
+    """The status reply of a daemon, or why there is none, for who has just asked for the status."""
     try:
-        status, answer = client.request("GET", "/admin/status", wait_s=_PROBE_S)
+        reply = request(
+            url, "GET", "/admin/status", timeout_s=_PROBE_S, token=token or None, context=context
+        )
     except MigratorError as error:
         return None, str(error)
-    if status == 200 and answer:
-        return answer, ""
-    return None, f"{client.url} returned {status} instead of a status"
+    if reply.status in (401, 403):
+        return None, f"{url} requires the administration token; put it into {CLIENT_VARIABLES[0]}"
+    answer = reply.json_object() if reply.status == 200 else None
+    return answer, "" if answer else f"{url} returned {reply.status} instead of a status"
 
 
 @dataclass(frozen=True)

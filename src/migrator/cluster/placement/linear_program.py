@@ -54,10 +54,6 @@ class Relaxed:
 
     bound: float
     """Upper bound on the goodput of any placement of these tenants on these GPUs."""
-    goodput: float
-    """Goodput of the fractional placement."""
-    item_prices: Floats
-    gpu_prices: Floats
     used: tuple[tuple[int, int], ...]
     """(board, set) pairs with a positive number of GPUs."""
     reduced: tuple[Floats, ...]
@@ -80,13 +76,9 @@ def relax(sets: Sequence[Sets], gpus: Ints, tenants: Ints, left: LeftOver) -> Re
             break
         taken |= more
     over = [_excess(of_board, reduced[b], items, boards[b]) for b, of_board in enumerate(sets)]
-    share = solved.values[: len(columns)]
-    chosen = share > 1e-7
+    chosen = solved.values[: len(columns)] > 1e-7
     return Relaxed(
         bound=float(items @ tenants + boards @ gpus + np.array(over) @ gpus),
-        goodput=float(share @ np.array([column.value for column in columns])),
-        item_prices=items,
-        gpu_prices=boards,
         used=tuple(key for key, use in zip(keys, chosen, strict=True) if use),
         reduced=reduced,
         left_over=_by_item(solved, columns),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 
 import pytest
 from support.live_context import idle_context
 from support.live_daemon import scenario_file
 from support.serving import assignment
+from support.waiting import until_async
 
 from migrator.cluster.shared_files import SharedFiles
 from migrator.cluster.shared_store import SharedStore
@@ -192,3 +195,30 @@ def test_a_claim_that_another_overtook_is_not_made_again(
     new.share()
     assert "served by g3-1" in new.recorder.events[-1]
     assert new.shared() == -1
+
+
+def test_one_version_of_a_tenant_is_shared_at_a_time_and_the_last_is_the_one_that_serves(
+    homes: tuple[Home, Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = homes
+    here.trains(b"one")
+    alone, met, keep = Lock(), [], here.store.versions.keep
+
+    def slowly(version: Version, versions: Versions, *, claim: bool) -> Version | None:
+        met.append(not alone.acquire(blocking=False))
+        time.sleep(0.05)
+        newer = keep(version, versions, claim=claim)
+        alone.release()
+        return newer
+
+    async def both() -> None:
+        claiming = asyncio.create_task(here.rollout.share("photos", claim=True))
+        await until_async(lambda: met)
+        second = asyncio.create_task(here.rollout.share("photos"))
+        await asyncio.sleep(0)
+        here.trains(b"two")
+        await asyncio.gather(claiming, second)
+
+    monkeypatch.setattr(here.store.versions, "keep", slowly)
+    asyncio.run(both())
+    assert (met, here.shared(), here.recorder.events) == ([False, False], 2, [])

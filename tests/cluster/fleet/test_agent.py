@@ -32,6 +32,7 @@ from migrator.cluster.fleet.cluster_run import ClusterRun
 from migrator.cluster.fleet.gpu_daemon import DaemonProcess, GpuDaemonSettings, call_daemon
 from migrator.cluster.fleet.messages import Report
 from migrator.core.errors import MigratorError
+from migrator.io.processes import Process
 from migrator.io.tls import trusting
 
 
@@ -177,6 +178,26 @@ def test_an_agent_that_was_paused_does_not_blame_its_daemon(
         until(lambda: len(asked_at) > 4, lambda: asked_at)
         assert daemon_of(agent).kills == 0
         assert agent.report(1).up
+
+
+def test_a_daemon_that_answers_with_an_error_does_not_hang(
+    served: ClusterRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at its limit of connections: it is neither left by its tenants nor killed."""
+    answers: list[int] = []
+    now_s = [0.0]
+
+    def busy(*_: object, **__: object) -> tuple[int, dict[str, Any]]:
+        now_s[0] += 10.0
+        answers.append(503)
+        return 503, {"error": "too many connections"}
+
+    monkeypatch.setattr(agents, "call_daemon", busy)
+    monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    with agent_of(served) as agent:
+        until(lambda: len(answers) > 5, lambda: answers)
+        assert daemon_of(agent).kills == 0
+        assert agent.report(1).silent_s == 0
 
 
 def test_a_tenant_of_a_daemon_that_hangs_is_released_at_once_and_for_good(
@@ -401,6 +422,19 @@ def test_the_first_report_on_a_found_daemon_keeps_its_tenants_in_the_map(
         after = next_map(cluster_map, 1, ["a"], {"a": "g1"}, {"g1": agent.report(1)}, {})
         assert after is not None
         assert list(after.away) == ["a"]
+
+
+def test_a_found_daemon_is_known_to_have_served_or_not(tmp_path: Path) -> None:
+    run = cluster_run(tmp_path, ["a"], [{"name": "g1"}])
+    process = DaemonProcess(run.state_of("g1"))
+    process.keep(GpuDaemonSettings(run, "g1", 0, 0, (), str(process.lease)))
+    process._process = Process.of(os.getpid())  # one that lives
+    process._store_identity()
+    for served in (False, True):
+        other = DaemonProcess(run.state_of("g1"))
+        assert other.find() is not None
+        assert other.served is served
+        process.answers()
 
 
 def test_of_two_heads_that_ask_at_once_the_newer_is_remembered(tmp_path: Path) -> None:

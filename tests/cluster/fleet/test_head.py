@@ -353,6 +353,19 @@ def test_a_drained_gpu_is_emptied_and_gets_no_tenant_until_it_is_undrained(
         assert agents.orders.index(taken) < agents.orders.index(("release", "g1", name))
 
 
+def test_a_tenant_that_an_operator_has_drained_is_not_moved(run: ClusterRun) -> None:
+    agents = Agents("ac", "b", "")
+
+    async def test(head: Head) -> None:
+        last = head.watch.last["g1"]
+        tenants = last.report.tenants
+        for drained in (False, True):
+            tenants["c"] = TenantReport(True, drained=drained)
+            assert head._may_move("c") is not drained
+
+    led(run, agents, test)
+
+
 def test_a_new_head_goes_on_with_a_drain(run: ClusterRun) -> None:
     agents = Agents("ac", "b", "")
     agents.drained = {"g1"}

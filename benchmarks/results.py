@@ -39,6 +39,7 @@ from benchmarks import (
     headline_page,
     live_configurations,
     live_grid,
+    live_table,
     paper_figures,
     replanning,
     settings,
@@ -303,10 +304,14 @@ PAGES = (
     ),
     Page(
         "live",
-        ("h200-live-comparison.json", "h200-live-configurations.json", "h200-simulated.json"),
-        tables=lambda folder: list(
-            live_configurations.table(_read(folder, "h200-live-configurations.json")["runs"])
+        (
+            *("h200-live-comparison.json", "h200-live-configurations.json"),
+            *("h200-simulated.json", "h200-three-tenants.json"),
         ),
+        tables=lambda folder: [
+            *live_configurations.table(_read(folder, "h200-live-configurations.json")["runs"]),
+            *live_table.table(_read(folder, "h200-three-tenants.json")["rows"]),
+        ],
         code=("control", "live"),
     ),
     Page("redesign", note="It counts checkouts of this repository."),

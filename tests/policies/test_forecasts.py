@@ -1,7 +1,5 @@
 """Who forecasts each tenant: by loss, then by the goodput of the plans that follow."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -98,19 +96,3 @@ def test_plans_of_the_past_see_only_what_was_before() -> None:
     TRUE.asked.clear()
     Chosen(losses(true=0.5)).choices(now)
     assert max(TRUE.asked) == 7 * SLOTS
-
-
-@pytest.mark.parametrize(("simple", "chosen"), [(95.0, "true"), (135.0, "last-mean")])
-def test_a_difference_that_may_be_chance_leaves_it_to_the_loss(
-    simple: float, chosen: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The plans of the one with less loss had less goodput in one of six windows, or in all."""
-
-    def goodput(*asked: Any) -> float:
-        name, ago = asked[-2:]
-        return simple if name == "last-mean" else 60.0 if ago == 0 else 100.0
-
-    monkeypatch.setattr(Chosen, "_goodput", goodput)
-    a, _ = Chosen(losses(true=0.5)).choices(seen())
-    assert a.chosen == chosen
-    assert ("-1.75% goodput, which may be chance" in str(a)) == (chosen == "true")

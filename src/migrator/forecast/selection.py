@@ -118,10 +118,9 @@ class Choice:
                 f"{best} has the least loss over the last {self.windows} windows, but in "
                 f"{self.planned} of them its plans bring {-gain:.2%} less goodput"
             )
-        chance = "" if gain >= 0 else ", which may be chance"
         return (
             f"less loss over the last {self.windows} windows, and in {self.planned} of them its "
-            f"plans bring {gain:+.2%} goodput{chance}"
+            f"plans bring {gain:+.2%} goodput"
         )
 
 

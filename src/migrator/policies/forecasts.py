@@ -1,7 +1,6 @@
 """The forecasts of all tenants of a GPU, and the choice of a forecaster for each.
 
-With `auto`, a tenant gets the forecaster with the least loss, unless the plans of past windows that
-another one leads to have more goodput by more than chance.
+With `auto`, a tenant gets the forecaster whose plans of past windows have the most goodput.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ Ahead = NDArray[np.float64]
 
 PLANNED_WINDOWS = 6
 """Number of windows of the backtest that are planned again, evenly spaced, as bursts are rare."""
-MARGIN, DOUBT = 0.001, 2.0
-"""Share of the goodput, and standard errors over the planned windows, by which a difference must be
-larger. Otherwise it may be chance, and the loss decides: with bursts six windows say little."""
+MARGIN = 0.001
+"""Share of the goodput below which a difference may be chance on so few windows. Within it the loss
+decides."""
 _KEPT = 4096
 """Goodputs that are kept."""
 
@@ -91,8 +90,8 @@ class Chosen:
         return tuple(self._settled(start, m, choice) for m, choice in enumerate(by_loss))
 
     def _settled(self, start: Observation, m: int, by_loss: Choice) -> Choice:
-        """Of the forecasters with less loss than the simple one, that with the least, unless the
-        plans of another one, or of the simple one, have more goodput."""
+        """Of the forecasters with less loss than the simple one, the one whose plans have most
+        goodput."""
         rivals = by_loss.rivals
         windows = min(
             by_loss.windows, *(len(tenant.history) // start.slots - 2 for tenant in start.tenants)
@@ -100,16 +99,16 @@ class Chosen:
         if not rivals or windows < 1:
             return by_loss
         spaced = np.unique(np.linspace(0, windows - 1, PLANNED_WINDOWS).astype(int)).tolist()
-        by_window = {
-            name: np.array([self._goodput(start, by_loss.simple, m, name, ago) for ago in spaced])
-            for name in (*rivals, by_loss.simple)
+        goodputs = {
+            name: sum(self._goodput(start, by_loss.simple, m, name, ago) for ago in spaced)
+            for name in (by_loss.simple, *rivals)
         }
-        chosen = rivals[0]
-        for name in (*rivals[1:], by_loss.simple):
-            if _is_more(by_window[name], by_window[chosen]):
-                chosen = name
-        goodputs = tuple((name, float(worth.sum())) for name, worth in by_window.items())
-        return replace(by_loss, chosen=chosen, goodputs=goodputs, planned=len(spaced))
+        enough = (1 - MARGIN) * max(goodputs.values())
+        # rivals come in the order of their loss
+        chosen = next((name for name in rivals if goodputs[name] >= enough), by_loss.simple)
+        return replace(
+            by_loss, chosen=chosen, goodputs=tuple(goodputs.items()), planned=len(spaced)
+        )
 
     def _goodput(self, start: Observation, simple: str, m: int, name: str, ago: int) -> float:
         """Weighted goodput of the window that ended `ago` windows ago.
@@ -141,13 +140,6 @@ class Chosen:
             return 0.0
         worth = valued(_with(problem, came), plan)
         return worth.goodput + worth.weighting
-
-
-def _is_more(goodputs: Ahead, others: Ahead) -> bool:
-    """Whether goodputs of windows are more than others of the same windows, by more than chance."""
-    gains = goodputs - others
-    error = float(gains.std(ddof=1)) / len(gains) ** 0.5 if len(gains) > 1 else 0.0
-    return float(gains.mean()) > max(MARGIN * float(others.mean()), DOUBT * error)
 
 
 def _with(problem: Problem, came: Sequence[Ahead]) -> Problem:

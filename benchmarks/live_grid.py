@@ -336,31 +336,9 @@ def summary(found: Sequence[Result]) -> dict[str, Any]:
             "least": round(min(over_best), 4),
         },
         "below": sorted(short, key=lambda cell: cell[-1]),
-        "lead_over_best_of_other_seed": _mean(foreseen_leads(found)),
         "worst_share": _by_policy(found, names, lambda row: row.fairness.worst_share),
         "jain_index": _by_policy(found, names, lambda row: row.fairness.jain_index),
     }
-
-
-def _mean(leads: Sequence[float]) -> float | None:
-    return round(statistics.mean(leads), 4) if leads else None
-
-
-def foreseen_leads(found: Sequence[Result]) -> list[float]:
-    """Leads over the other policy that was best with the arrivals of the other seed.
-
-    The best of many in each run is best by chance as well; nobody can choose it before.
-    """
-    by_cell: dict[str, list[Result]] = {}
-    for result in found:
-        by_cell.setdefault(result.cell, []).append(result)
-    return [
-        result.lead(other.best)
-        for results_of_cell in by_cell.values()
-        for result in results_of_cell
-        for other in results_of_cell
-        if other.seed != result.seed
-    ]
 
 
 def _by_policy(

@@ -357,13 +357,13 @@ class Learning:
         versions = self._context.versions_of(tenant.name)
         job = self._job(JobKind.PRETRAIN, tenant, 0, environment)
         job = replace(job, weights=self._context.live_tenants[tenant.name].weights)
-        told = 0
+        logged = 0
 
         def tell_progress(part: float) -> None:
             """Print every quarter."""
-            nonlocal told
-            if told < int(4 * part) < 4:
-                told = int(4 * part)
+            nonlocal logged
+            if logged < int(4 * part) < 4:
+                logged = int(4 * part)
                 report(f"pre-training {tenant.name}: {part:.0%}")
 
         result = await self._pretrain_with_retries(job, tell_progress)

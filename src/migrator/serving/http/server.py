@@ -162,7 +162,7 @@ class _GuardedConnection(HttpToolsProtocol):
         self._other_bytes = 0
         super().on_message_complete()
         if not self.pipeline:
-            self.flow.resume_reading()  # else nobody notices when the client leaves
+            self.flow.resume_reading()  # else a client that leaves is not noticed
 
     def on_response_complete(self) -> None:
         self._since_s = self.loop.time()

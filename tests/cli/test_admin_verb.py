@@ -17,6 +17,7 @@ from support.live_records import Made, write_run
 from typer.testing import CliRunner, Result
 
 from migrator.cli import app
+from migrator.cli.daemon import read_token
 from migrator.core.errors import InputError, MigratorError
 
 pytestmark = pytest.mark.usefixtures("records")
@@ -129,6 +130,16 @@ def test_a_token_that_is_missing_or_wrong(
         assert "does not accept this admin token" in refused(InputError, *asked)
     monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", "two words")
     assert "characters that no token has" in refused(InputError, *asked)
+
+
+def test_a_token_file_without_a_token_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    empty, pipe = tmp_path / "empty", tmp_path / "pipe"
+    empty.write_text("\n", encoding="utf-8")
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="is empty; write the token into it"):
+        read_token(empty)
+    with pytest.raises(InputError, match="is a FIFO, socket or device; give a regular file"):
+        read_token(pipe)
 
 
 def test_where_no_daemon_runs(records: Path, ended_pid: int) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import PYTHONPATH
 
 from migrator.core.catalogue import Place, boards
 from migrator.core.errors import InputError, MigratorError
@@ -126,6 +127,26 @@ def test_a_damaged_file_takes_its_log_along(tmp_path: Path) -> None:
     with closing(connection):
         assert connection.execute("SELECT * FROM thing").fetchall() == []
     assert Path(f"{aside}-wal").read_bytes() == written
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_regular_file_is_refused_without_waiting(
+    kind: str, make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    path = tmp_path / "file.db"
+    make(path)
+    opened = f"from test_database import KINDS; KINDS[{kind!r}](Path({str(path)!r}))"
+    paths = os.pathsep.join([str(Path(__file__).parent), PYTHONPATH])
+    done = subprocess.run(
+        [sys.executable, "-c", f"from pathlib import Path; {opened}"],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=30,
+    )
+    assert "it is not a regular file" in done.stderr.splitlines()[-1]
 
 
 def test_an_index_that_differs_from_its_table_is_damage(tmp_path: Path) -> None:

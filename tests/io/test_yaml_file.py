@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
+from migrator.io import yaml_text
 from migrator.io.data_file import beside, read_yaml_file
 from migrator.io.file_kind import recognise
 from migrator.io.yaml_text import MAX_VALUES, load_yaml
@@ -121,6 +122,11 @@ def test_a_few_aliases_cannot_stand_for_billions_of_values() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     assert f"more than {MAX_VALUES} values" in refusal("\n".join(lines))
+
+
+def test_a_file_of_too_many_values_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_text, "MAX_VALUES", 100)
+    assert "more than 100 values" in refusal("- 1\n" * 300 + "- [")
 
 
 @pytest.mark.parametrize(

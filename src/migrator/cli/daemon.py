@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from migrator import __version__
 from migrator.core.errors import InputError, MigratorError
+from migrator.io.data_file import may_never_end
 from migrator.io.folders import state_folder
 from migrator.io.http_client import NoAnswerError, request
 from migrator.io.processes import Process
@@ -212,12 +213,18 @@ def read_token(path: Path | None) -> str | None:
     if path is None:
         token = next(filter(None, map(os.environ.get, CLIENT_VARIABLES)), None)
     else:
+        if may_never_end(path):
+            raise InputError(
+                f"--token-file: {path} is a FIFO, socket or device; give a regular file"
+            )
         try:
             token = path.read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
             raise InputError(
                 f"--token-file: {path} cannot be read ({error}); name a file with the token"
             ) from error
+        if not token:
+            raise InputError(f"--token-file: {path} is empty; write the token into it")
     if token is not None:
         require_token_characters("token", token)
     return token or None

@@ -48,8 +48,13 @@ def beside(folder: Path, path: str, location: Location) -> Path:
     return folder / path
 
 
+def may_never_end(path: Path) -> bool:
+    """Whether the path is a FIFO, socket or device, and not a pipe of the user's shell."""
+    return is_special(path) and not str(path).startswith(_OWN_INPUT)
+
+
 def _text(path: Path, form: str) -> str:
-    if is_special(path) and not str(path).startswith(_OWN_INPUT):
+    if may_never_end(path):
         raise InputError("this is a FIFO, socket or device; give a regular file")
     try:
         text = path.read_bytes().decode("utf-8-sig")

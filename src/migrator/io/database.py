@@ -340,6 +340,9 @@ def _damage_as_error() -> Iterator[None]:
 
 def _connected(path: Path, how: str) -> _Writer:
     """`how` contains SQLite's URI parameters. Only `_make` allows SQLite to create a file."""
+    # SQLite would wait for a writer of a FIFO, and calls a folder an error of the disk.
+    if path.exists() and not path.is_file():
+        raise OSError("it is not a regular file")
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?{how}",
         uri=True,

@@ -6,7 +6,7 @@ Plain scalars are as in JSON (true, null, 1.5e3), not as in version 1.1: no, 12:
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import yaml
 
@@ -83,7 +83,15 @@ def _yaml_fault(error: yaml.MarkedYAMLError) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with the plain scalars of YAML 1.2."""
+    """SafeLoader with the plain scalars of YAML 1.2, which stops where a file holds too much."""
+
+    _nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._nodes += 1
+        if self._nodes > 2 * MAX_VALUES:  # keys are nodes, too
+            _refuse_size()
+        return super().compose_node(parent, index)
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -101,9 +109,7 @@ class _Values:
     def value(self, node: yaml.Node, location: Location) -> object:
         self._count += 1
         if self._count > MAX_VALUES:
-            raise InputError(
-                f"the file holds more than {MAX_VALUES} values, aliases written out; shorten it"
-            )
+            _refuse_size()
         if isinstance(node, yaml.ScalarNode):
             return _scalar(node, location)
         if id(node) in self._open:
@@ -163,6 +169,12 @@ def _scalar(node: yaml.ScalarNode, location: Location) -> object:
     if kind == "int":
         return integer(text)
     return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+
+
+def _refuse_size() -> NoReturn:
+    raise InputError(
+        f"the file holds more than {MAX_VALUES} values, aliases written out; shorten it"
+    )
 
 
 def _refuse_tag(node: yaml.Node, location: Location) -> NoReturn:

@@ -22,8 +22,8 @@ def state_folder(given: Path | None = None) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"{folder}: the state folder cannot be made ({error.strerror}); name another one in "
-            "MIGRATOR_STATE"
+            f"{folder}: the state folder cannot be made ({error.strerror}); name another one "
+            "with --state or in MIGRATOR_STATE"
         ) from error
     return folder
 

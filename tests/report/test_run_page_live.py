@@ -206,3 +206,25 @@ def test_a_run_of_nothing_is_still_a_page(run: RecordedRun) -> None:
     for page in (run_page([empty], A100), run_page([empty], A100, [empty])):
         assert "No request arrived" in page.sections[0].paragraphs[0]
         assert ParsedPage(page_text(page, "")).tags["h1"] == 1
+
+
+def unjudged(run: RecordedRun) -> RecordedRun:
+    """The run with answers of which it is unknown whether they are correct."""
+    windows = tuple(
+        replace(
+            window,
+            tenants={
+                name: replace(tally, goodput=0.0, wrong=0.0, unjudged=round(tally.in_time))
+                for name, tally in window.tenants.items()
+            },
+        )
+        for window in run.windows
+    )
+    return replace(run, windows=windows)
+
+
+def test_several_runs_of_unknown_goodput_have_no_empty_charts(run: RecordedRun) -> None:
+    judged = run_page([run, run], A100).sections[0].blocks
+    unknown = run_page([unjudged(run), unjudged(run)], A100).sections[0].blocks
+    assert {type(block) for block in judged} == {Bars, Table}
+    assert [type(block) for block in unknown] == [Table]

@@ -160,7 +160,14 @@ def _result(runs: Sequence[RecordedRun], names: Sequence[str], board: Board) -> 
     best = max(range(len(runs)), key=lambda at: runs[at].tally.known_share or 0.0)
     sentences = (f"{names[best]}: {_headline(runs[best])}",)
     blocks = (_ranking(runs, names), _totals(runs, names, best), *_comparison(runs, names))
-    return Section("Result", "result", sentences, blocks)
+    return Section("Result", "result", sentences, tuple(filter(_has_values, blocks)))
+
+
+def _has_values(block: Block) -> bool:
+    """Whether a chart shows anything: goodput may be unknown in all windows of all runs."""
+    if not isinstance(block, Bars | Lines):
+        return True
+    return any(value is not None for series in block.series for value in series.values)
 
 
 def _headline(run: RecordedRun) -> str:

@@ -37,6 +37,7 @@ from benchmarks import (
     floors,
     forecasters_page,
     headline_page,
+    left_out,
     live_configurations,
     live_grid,
     live_table,
@@ -223,6 +224,12 @@ PAGES = (
             *(*_PYTHON, "benchmarks.retraining_configurations"),
             *("--out", "{work}/retraining_configurations.json"),
         ),
+        code=("core", "learn"),
+    ),
+    Page(
+        "left_out",
+        (left_out.FILE,),
+        lambda folder: left_out.page(left_out.read(folder / left_out.FILE)),
         code=("core", "learn"),
     ),
     Page(

@@ -3,9 +3,10 @@
 A copy of the model is trained on a small sample of the window's data for a few epochs. A
 saturating curve through its accuracies gives the limit that the sample alone would reach. All data
 reaches further; how much further is taken from earlier retrainings, pre-training first: the part
-of the errors remaining at the sample's limit that they removed. From the second window on, the
-accuracy gained per new class so far counts as well, with twice the weight. Both count for less if
-the earlier retrainings had more samples (docs/decisions/007).
+of the errors remaining at the sample's limit that they removed. The accuracy they gained per part
+of new classes gives a second estimate, and the result is the mean of both: a sample is too small
+for all that is new to a model which has missed several windows. Both count for less if the earlier
+retrainings had more samples (docs/decisions/007).
 """
 
 from __future__ import annotations
@@ -47,8 +48,6 @@ _HARDER = 0.7
 """Factor on what pre-training removed: a window has fewer samples of old classes."""
 _FADING = 0.3
 """Weight of the mean so far when a newer value is added."""
-_SAMPLE_WEIGHT = 1 / 3
-"""Weight of the sample's limit against that of earlier gains."""
 _HEAD_EPOCHS = 1
 """Epochs of the trial of the head only, which learns fast."""
 _GROWTH = 0.33
@@ -114,9 +113,9 @@ class Past:
 
     @property
     def lift(self) -> float | None:
-        """The accuracy gained per part of new classes; None if all or no classes were new."""
+        """The accuracy gained per part of new classes; None if none were new."""
         gained = self.came_longest - self.before
-        return gained / self.new_part if 0 < self.new_part < 1 else None
+        return gained / self.new_part if self.new_part else None
 
     def part_gained(self, samples: int) -> float:
         """The part of its gain that a retraining on this number of samples is expected to have."""
@@ -328,7 +327,7 @@ def expected(
     if not lifts:
         return float(np.clip(by_sample, 0, 1))
     by_lift = before + new_part * _faded(lifts)
-    return float(np.clip(_SAMPLE_WEIGHT * by_sample + (1 - _SAMPLE_WEIGHT) * by_lift, 0, 1))
+    return float(np.clip((by_sample + by_lift) / 2, 0, 1))
 
 
 def limit_of(curve: Sequence[float]) -> float:

@@ -313,11 +313,12 @@ PAGES = (
         "live",
         (
             *("h200-live-comparison.json", "h200-live-configurations.json"),
-            *("h200-simulated.json", "h200-three-tenants.json"),
+            *("h200-simulated.json", "h200-three-tenants.json", "h200-five-tenants.json"),
         ),
         tables=lambda folder: [
             *live_configurations.table(_read(folder, "h200-live-configurations.json")["runs"]),
             *live_table.table(_read(folder, "h200-three-tenants.json")["rows"]),
+            *live_table.table(_read(folder, "h200-five-tenants.json")["rows"]),
         ],
         code=("control", "live"),
     ),

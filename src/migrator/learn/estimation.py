@@ -3,10 +3,11 @@
 A copy of the model is trained on a small sample of the window's data for a few epochs. A
 saturating curve through its accuracies gives the limit that the sample alone would reach. All data
 reaches further; how much further is taken from earlier retrainings, pre-training first: the part
-of the errors remaining at the sample's limit that they removed. The accuracy they gained per part
-of new classes gives a second estimate, and the result is the mean of both: a sample is too small
-for all that is new to a model which has missed several windows. Both count for less if the earlier
-retrainings had more samples (docs/decisions/007).
+of the errors remaining at the sample's limit that they removed. If there are new classes, the
+accuracy that retrainings gained per part of them gives a second estimate; before the first one, new
+classes are taken to be learned as well as the model knows the others. The result is the mean of
+both: a sample is too small for all that is new to a model which has missed several windows. Both
+count for less if the earlier retrainings had more samples (docs/decisions/007).
 """
 
 from __future__ import annotations
@@ -113,9 +114,9 @@ class Past:
 
     @property
     def lift(self) -> float | None:
-        """The accuracy gained per part of new classes; None if none were new."""
+        """The accuracy gained per part of new classes; None if all or no classes were new."""
         gained = self.came_longest - self.before
-        return gained / self.new_part if self.new_part else None
+        return gained / self.new_part if 0 < self.new_part < 1 else None
 
     def part_gained(self, samples: int) -> float:
         """The part of its gain that a retraining on this number of samples is expected to have."""
@@ -321,12 +322,13 @@ def expected(
     every_removed = [earlier.removed * earlier.part_gained(samples) for earlier in past]
     removed = _faded(every_removed or [_DEFAULT_REMOVED])
     by_sample = limit + removed * (1 - limit)
+    if not 0 < new_part < 1:
+        return float(np.clip(by_sample, 0, 1))
     lifts = [
         earlier.lift * earlier.part_gained(samples) for earlier in past if earlier.lift is not None
     ]
-    if not lifts:
-        return float(np.clip(by_sample, 0, 1))
-    by_lift = before + new_part * _faded(lifts)
+    known = min(1.0, before / (1 - new_part))
+    by_lift = before + new_part * _faded(lifts or [known])
     return float(np.clip((by_sample + by_lift) / 2, 0, 1))
 
 

@@ -30,6 +30,7 @@ from migrator.core.errors import (
     PolicyWarning,
 )
 from migrator.core.problem import Charge
+from migrator.core.registry import is_import_path
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -190,10 +191,11 @@ def _run() -> int:
             complain("interrupted")
         return done.code if isinstance(done.code, int) else FAILED
     except MigratorError as error:
-        if isinstance(error, PolicyError):
+        is_own = isinstance(error, PolicyError) and is_import_path(error.policy)
+        if isinstance(error, PolicyError) and not is_own:  # a mistake of ours: to be reported
             print(error.own_traceback, end="", file=sys.stderr)
         complain(f"infeasible: {error}" if isinstance(error, InfeasibleError) else str(error))
-        if isinstance(error, InputError):
+        if is_own or isinstance(error, InputError):
             return BAD_INPUT
         return REFUSED if isinstance(error, GpuError) else FAILED
     except KeyboardInterrupt:

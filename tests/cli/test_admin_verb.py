@@ -167,5 +167,6 @@ def test_where_no_daemon_runs(records: Path, ended_pid: int) -> None:
 
 
 def test_an_address_that_is_none() -> None:
-    for url in ("nonsense", "ftp://host", "http://"):
+    wrong = ("http://[::1", "http://host:99999", "http://host:port", "http://a b")
+    for url in ("nonsense", "ftp://host", "http://", *wrong):
         assert "--url" in refused(InputError, "pause", "--yes", "--url", url)

@@ -366,5 +366,15 @@ def test_a_full_disk_is_one_sentence() -> None:
     assert complaints(done.stderr)[0].startswith("error: the answer could not be written")
 
 
+@pytest.mark.parametrize("verb", ["validate", "simulate"])
+def test_a_path_that_the_system_refuses_is_named(verb: str) -> None:
+    path = "x" * 300
+    done = process(verb, path)
+    assert done.returncode == 2
+    (complaint,) = complaints(done.stderr)
+    assert complaint.startswith(f"error: {path}: ")
+    assert "File name too long" in complaint
+
+
 def test_version() -> None:
     assert answer("--version") == f"migrator {__version__}\n"

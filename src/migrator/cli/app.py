@@ -155,12 +155,19 @@ def main() -> NoReturn:
     try:
         sys.stdout.flush()
     except OSError as error:
-        code = _report_write_error(error)
+        code = _report_os_error(error)
     sys.exit(code)
 
 
-def _report_write_error(error: OSError) -> int:
-    """Report why standard output cannot be written, and drop the remaining output."""
+def _report_os_error(error: OSError) -> int:
+    """Report a path that cannot be used, or that standard output cannot be written; its rest is
+    dropped then."""
+    if error.filename is not None:
+        complain(
+            f"{error.filename}: {error.strerror}; check the path, its permissions and the space "
+            "on its disk"
+        )
+        return BAD_INPUT
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):  # a reader such as head or less has closed the pipe
         complain(f"the answer could not be written: {error.strerror}; free some space")
@@ -202,7 +209,7 @@ def _run() -> int:
         complain("interrupted")
         return INTERRUPTED
     except OSError as error:
-        return _report_write_error(error)
+        return _report_os_error(error)
     return 0
 
 

@@ -147,6 +147,7 @@ def main() -> NoReturn:
     """Run a verb. Errors become one message and an exit code, never a traceback."""
     for number in (signal.SIGINT, signal.SIGALRM):
         signal.signal(number, _interrupt)
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # for terminals without the characters of plans
@@ -159,6 +160,14 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+def _open_closed_streams() -> None:
+    """Discard what goes to streams that are closed, whose numbers files would get otherwise."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            setattr(sys, name, os.fdopen(opened, "w" if number else "r", encoding="utf-8"))
+
+
 def _report_os_error(error: OSError) -> int:
     """Report a path that cannot be used, or that standard output cannot be written; its rest is
     dropped then."""
@@ -167,6 +176,9 @@ def _report_os_error(error: OSError) -> int:
             f"{error.filename}: {error.strerror}; check the path, its permissions and the space "
             "on its disk"
         )
+        return BAD_INPUT
+    if isinstance(error, FileNotFoundError):  # without a name
+        complain("the current folder is gone; change to another one")
         return BAD_INPUT
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):  # a reader such as head or less has closed the pipe

@@ -168,11 +168,15 @@ def test_a_function_is_named_by_its_path_and_sent_to_processes(own: str) -> None
     assert (plain.name, plain.summary) == ("thirds", "3 GPCs for everyone.")
 
 
-def test_the_verb_prints_the_own_traceback_and_one_sentence(own: str, quickstart: Path) -> None:
-    done = cli("simulate", quickstart, "--policy", f"{own}:failing", "--windows", 1)
-    assert done.code == 1
-    assert done.err.count("File ") == 1
-    assert "error: policy: own_functions:failing failed with KeyError: 'nobody'" in done.err
+@pytest.mark.parametrize("verb", ["simulate", "compare"])
+def test_the_verbs_say_in_one_sentence_what_a_policy_raised_and_where(
+    verb: str, own: str, quickstart: Path
+) -> None:
+    done = cli(verb, quickstart, "--policy", f"{own}:failing", "--windows", 1)
+    assert done.code == 2
+    assert "Traceback" not in done.err
+    said = "policy: own_functions:failing failed with KeyError: 'nobody' (own_functions.py, line 6)"
+    assert done.err.splitlines()[-1] == f"error: {said}; correct it"
 
 
 def test_without_pandas_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,20 @@ def test_every_action_is_sent_and_its_outcome_printed(server: tuple[str, int]) -
         assert acted(server[0])[-1] == [kind, tenant, "cli"]
 
 
+def test_what_takes_a_while_says_at_once_what_it_waits_for(
+    server: tuple[str, int], tmp_path: Path
+) -> None:
+    where = ("--url", server[0], "--yes")
+    for kind in ("drain", "remove"):
+        said = run(kind, "images", *where).stderr.splitlines()[0]
+        assert said.startswith("waiting until the requests of images are answered")
+    (tmp_path / "more.yaml").write_text("{name: more, model: cifar10}", encoding="utf-8")
+    for kind, what in (("load", "images"), ("add", str(tmp_path / "more.yaml"))):
+        said = run(kind, what, *where).stderr.splitlines()[0]
+        assert said.startswith("waiting until an instance serves")
+    assert run("pause", *where).stderr == ""
+
+
 def test_the_daemon_is_the_one_of_the_records(server: tuple[str, int], records: Path) -> None:
     url, pid = server
     write_run(records, Made(url=url, pid=pid))
@@ -153,5 +167,6 @@ def test_where_no_daemon_runs(records: Path, ended_pid: int) -> None:
 
 
 def test_an_address_that_is_none() -> None:
-    for url in ("nonsense", "ftp://host", "http://"):
+    wrong = ("http://[::1", "http://host:99999", "http://host:port", "http://a b")
+    for url in ("nonsense", "ftp://host", "http://", *wrong):
         assert "--url" in refused(InputError, "pause", "--yes", "--url", url)

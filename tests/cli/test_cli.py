@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from migrator.core.catalogue import boards
 from migrator.core.problem import Charge
 from migrator.planning.planners import ready
 from migrator.planning.problem_file import example_problem
+from migrator.workload.examples import example_text
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 
@@ -343,7 +345,34 @@ def test_what_only_a_solver_can_refuse_is_a_failure(write: Write) -> None:
     assert "raise --time-limit" in refusal("plan", write(long), *options, code=FAILED)
 
 
+def test_ctrl_c_while_the_command_is_imported_leaves_no_traceback() -> None:
+    script = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(name, *_):\n"
+        "        if name == 'migrator.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting)\n"
+        "from migrator.__main__ import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, check=False, env=environment(), capture_output=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+
+
 # A reader that has seen enough.
+
+
+@pytest.mark.parametrize("closed", ["<&- >&-", ">&- 2>&-", "2>&-"])
+def test_closed_streams_are_as_if_nobody_read_them(
+    closed: str, write: Write, tmp_path: Path
+) -> None:
+    figure = tmp_path / "plan.html"
+    script = f'exec "$0" -m migrator plan "$1" --figure "$2" {closed}'
+    command = ["sh", "-c", script, sys.executable, str(write(WINDOW)), str(figure)]
+    done = subprocess.run(command, check=False, env=environment(), capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert figure.read_text(encoding="utf-8").rstrip().endswith("</html>")
 
 
 @pytest.mark.parametrize("arguments", [["boards", "--json"], ["example"]])
@@ -364,6 +393,29 @@ def test_a_full_disk_is_one_sentence() -> None:
     assert done.returncode == 1
     assert len(complaints(done.stderr)) == 1
     assert complaints(done.stderr)[0].startswith("error: the answer could not be written")
+
+
+@pytest.mark.parametrize("verb", ["validate", "simulate"])
+def test_a_path_that_the_system_refuses_is_named(verb: str) -> None:
+    path = "x" * 300
+    done = process(verb, path)
+    assert done.returncode == 2
+    (complaint,) = complaints(done.stderr)
+    assert complaint.startswith(f"error: {path}: ")
+    assert "File name too long" in complaint
+
+
+def test_a_current_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    script = 'cd "$1" && rmdir "$1" && exec "$0" -m migrator simulate "$2" --policy own:Policy'
+    quickstart = tmp_path / "quickstart.yaml"
+    quickstart.write_text(example_text("quickstart"), encoding="utf-8")
+    command = ["sh", "-c", script, sys.executable, str(tmp_path / "gone"), str(quickstart)]
+    done = subprocess.run(
+        command, check=False, env=environment(), capture_output=True, encoding="utf-8"
+    )
+    assert done.returncode == 2
+    assert complaints(done.stderr) == ["error: the current folder is gone; change to another one"]
 
 
 def test_version() -> None:

@@ -237,6 +237,9 @@ def test_every_verb_is_in_a_group_of_the_help() -> None:
     [
         ([], "SCENARIO: name a scenario file"),
         (["live.yaml", "--model", "small-cnn"], "--model: the scenario says it"),
+        (["live.yaml", "--detach"], "--detach: only for a cluster"),
+        (["live.yaml", "--shared", "s3://bucket"], "--shared: only for a cluster"),
+        (["live.yaml", "--cluster", "auto", "--from-first-request"], "only for one GPU"),
         (["--model", "small-cnn", "--data", "no/folder"], "--data: there is no folder"),
         (["--model", "small-cnn", "--data", "nc-nothing"], "nc-nothing"),
     ],

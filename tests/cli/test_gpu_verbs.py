@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -96,6 +97,16 @@ def test_what_is_of_another_owner_is_left_to_its_owner(tmp_path: Path) -> None:
     assert "migrator gpu clear --owner night-shift" in cleared.err
     assert emulated("clear", "--owner", "night-shift").out == "destroy 3g.20gb at 4\n"
     assert emulated("apply", seven).code == OK
+
+
+def test_a_printed_command_acts_on_the_gpu_and_state_folder_that_were_meant(
+    tmp_path: Path,
+) -> None:
+    meant = ("--driver", "emulated", "--gpu", "1", "--state", tmp_path / "another one")
+    gpu("apply", written(tmp_path, Place(4, "3g.20gb")), "--owner", "night-shift", *meant)
+    refused = gpu("apply", written(tmp_path, Place(0, "7g.40gb")), *meant)
+    _, command, _ = refused.refusal.split("`")
+    assert gpu(*shlex.split(command)[2:]).out == "destroy 3g.20gb at 4\n"
 
 
 # clear.

@@ -66,6 +66,7 @@ def test_bad_input_is_one_sentence_and_exit_2(running: Running, tmp_path: Path) 
         (("--url", "127.0.0.1:8600"), "is no address of a server"),
         (("--tenant", "c"), "small has no 'c'; use a, b"),
         (("--token", "two words"), "--token: contains characters"),
+        (("--seed", "-5"), "--seed: -5 is out of range; give 0 to"),
         (("--labels-at", "noon"), "'noon' is unknown; use start or feedback"),
     ],
 )

@@ -33,7 +33,7 @@ def test_the_wheel_carries_name_licence_and_extras(built: Path) -> None:
         commands = packed.read(f"{folder}/entry_points.txt").decode()
     assert (metadata["Name"], metadata["License-Expression"]) == ("migrator-gpu", "Apache-2.0")
     assert licence == text_of("LICENSE")
-    assert "migrator = migrator.cli:main" in commands
+    assert "migrator = migrator.__main__:main" in commands
     required = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
     # an extra that contains others under another name would bring a stranger's package
     assert "migrator" not in " ".join(requirement.name for requirement in required)

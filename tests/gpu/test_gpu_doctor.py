@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,11 @@ def test_shares_whose_daemon_is_dead(files: MachineFiles, tmp_path: Path) -> Non
     (dead,) = mps_checks(tmp_path / "state", files.machine)
     assert dead.severity is Severity.WARNING
     assert "their daemon does not run" in dead.message
+    folder = f"--state {tmp_path / 'state'}"
+    assert dead.run == f"migrator gpu clear --driver mps --gpu INDEX {folder}"
+    gpu = replace(gpu_of(), uuid="GPU-12345678-9")
+    (dead,) = mps_checks(tmp_path / "state", files.machine, gpu=gpu)
+    assert dead.run == f"migrator gpu clear --driver mps --gpu 1 {folder}"
     pipes = file.path.parent / "pipe"
     files.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY=str(pipes))
     assert verdicts([*mps_checks(tmp_path / "state", files.machine)]) == [(Severity.OK, None)]
@@ -303,6 +309,8 @@ def test_what_was_begun_and_never_finished(
     (check,) = checks_of(tmp_path, "journal")
     assert check.severity is Severity.WARNING
     assert "never finished" in check.message
+    command = f"migrator gpu apply LAYOUT --driver emulated --gpu 0 --state {tmp_path}"
+    assert check.run == command
 
 
 def test_damaged_journals_that_were_kept_aside(tmp_path: Path) -> None:
@@ -334,27 +342,27 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
     assert all(now[path].st_mtime_ns == before[path].st_mtime_ns for path in now)
 
 
-def test_whose_the_instances_are(journal: Journal) -> None:
+def test_whose_the_instances_are(journal: Journal, tmp_path: Path) -> None:
     gpu = gpu_of()
     mine = GpuInstance(PLACE, 2, "MIG-2", (Holder(7, "python"),))
     other = GpuInstance(Place(0, "1g.5gb"), 9, "MIG-9")
     journal.begin_create(gpu, "migrator", PLACE)
-    (check,) = instance_checks("mig", gpu, [other, mine], journal.entries(gpu))
+    (check,) = instance_checks(gpu, [other, mine], journal.entries(gpu), tmp_path)
     assert check.message == "1 ours (1 in use), 1 not ours"
-    (none,) = instance_checks("mig", gpu, [], ())
+    (none,) = instance_checks(gpu, [], (), tmp_path)
     assert none.message == "none"
 
 
-def test_half_made_instances_of_ours_and_of_others(journal: Journal) -> None:
+def test_half_made_instances_of_ours_and_of_others(journal: Journal, tmp_path: Path) -> None:
     gpu = gpu_of()
     half = GpuInstance(PLACE, 2, None)
-    _, theirs = instance_checks("mig", gpu, [half], ())
+    _, theirs = instance_checks(gpu, [half], (), tmp_path)
     assert theirs.severity is Severity.PROBLEM
     assert theirs.run == "sudo nvidia-smi mig -i 1 -dgi -gi 2"
     journal.begin_create(gpu, "migrator", PLACE)
-    _, ours = instance_checks("mig", gpu, [half], journal.entries(gpu))
+    _, ours = instance_checks(gpu, [half], journal.entries(gpu), tmp_path)
     assert ours.severity is Severity.WARNING
-    assert ours.run == "migrator gpu clear --driver mig --gpu 1"
+    assert ours.run == f"migrator gpu clear --driver mig --gpu 1 --state {tmp_path}"
 
 
 def test_without_nvml_the_other_checks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -202,8 +203,18 @@ def test_commands_to_remove_instances() -> None:
     assert removal_command(gpu, whole) == f"{smi} -dci -gi 2 && {smi} -dgi -gi 2"
     assert removal_command(gpu, half) == f"{smi} -dgi -gi 9", "-dci would fail: there is none"
     assert removal_command(replace(gpu, driver="mps"), half) is None
-    assert clear_command(gpu, "night") == "migrator gpu clear --owner night"
-    assert clear_command(replace(gpu, driver="mps"), "night").endswith("--owner night --driver mps")
+
+
+def test_a_command_names_what_differs_from_the_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIGRATOR_STATE", str(tmp_path))
+    gpu = Gpu(3, "GPU-0", "A100", A100, "boot", "550", True, "mig")
+    clear = "migrator gpu clear --owner"
+    assert clear_command(gpu, "night", tmp_path) == f"{clear} night --driver mig --gpu 3"
+    there = f"--driver mps --gpu 3 --state '{tmp_path}/my state'"
+    mps = replace(gpu, driver="mps")
+    assert clear_command(mps, "my night", tmp_path / "my state") == f"{clear} 'my night' {there}"
 
 
 def test_the_only_one_of_its_kind_blocks_without_overlapping() -> None:

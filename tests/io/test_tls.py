@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import shutil
 import ssl
@@ -161,6 +162,14 @@ def test_what_a_client_is_to_trust_must_be_certificates(tmp_path: Path) -> None:
             trusting(tmp_path / missing)
         with pytest.raises(MigratorError, match=f"{missing}: holds no certificates"):
             pinned(tmp_path / missing)
+
+
+def test_a_file_whose_reading_would_never_end_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match=r"--ca: .*pipe is a FIFO"):
+        trusting(tmp_path / "pipe")
+    with pytest.raises(InputError, match=r"live\.tls\.certificate: .*pipe is a FIFO"):
+        TlsFiles(tmp_path / "pipe", tmp_path / "pipe").read()
 
 
 @pytest.mark.usefixtures("often")

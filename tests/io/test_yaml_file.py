@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from migrator.core.errors import InputError
 from migrator.io import yaml_text
 from migrator.io.data_file import beside, read_yaml_file
-from migrator.io.file_kind import recognise
+from migrator.io.file_kind import SCENARIO, recognise
 from migrator.io.yaml_text import MAX_VALUES, load_yaml
 from migrator.workload.traces.formats import load_trace
 
@@ -127,6 +127,18 @@ def test_a_few_aliases_cannot_stand_for_billions_of_values() -> None:
 def test_a_file_of_too_many_values_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(yaml_text, "MAX_VALUES", 100)
     assert "more than 100 values" in refusal("- 1\n" * 300 + "- [")
+
+
+def test_a_large_file_of_another_kind_is_recognised_without_reading_it_as_yaml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(yaml_text, "MAX_CHARACTERS", 100)
+    monkeypatch.setattr("yaml.compose", None)
+    assert "more than 100 characters" in refusal("second,requests\n" * 20)
+    path = tmp_path / "trace.csv"
+    path.write_text("second,requests\n" * 20, encoding="utf-8")
+    with pytest.raises(InputError, match="this is a trace of requests, not a scenario"):
+        read_yaml_file(path, lambda data: data, SCENARIO)
 
 
 @pytest.mark.parametrize(

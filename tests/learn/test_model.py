@@ -78,6 +78,7 @@ def test_every_missing_method_is_named_at_once(own: str) -> None:
         ("attribute_models:Mine", "importing attribute_models failed .AttributeError"),
         ("ending_models:Mine", "importing ending_models failed .SystemExit"),
         ("own-models:Mine", "write package.module:Class"),
+        ("own_models.py", "is a file; name what is in it: own_models:NAME"),
         ("own_models:", "write package.module:Class"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,6 +151,12 @@ def test_weights_of_another_model_are_refused_and_nothing_is_taken(tmp_path: Pat
     with pytest.raises(InputError, match="do not fit SmallCnn"):
         trainee.load(tmp_path / "text")
     np.testing.assert_array_equal(trainee.infer(IMAGES), before)
+
+
+def test_weights_whose_reading_would_never_end_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "weights.safetensors")
+    with pytest.raises(InputError, match="this is a FIFO, socket or device"):
+        model().load(tmp_path / "weights.safetensors")
 
 
 def test_a_model_larger_than_the_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

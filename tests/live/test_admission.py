@@ -173,19 +173,40 @@ async def test_a_tenant_that_was_drained_and_removed_is_not_drained_when_it_come
     assert "photos" not in DrainedTenants(path)
 
 
-async def test_a_change_that_cannot_be_stored_is_undone(
+def full(*_: object) -> None:
+    raise NotWrittenError("tenants.json cannot be written")
+
+
+async def test_no_change_is_begun_that_cannot_be_stored(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise NotWrittenError("tenants.json cannot be written")
+    begun: list[object] = []
 
+    async def begin(change: object) -> str:
+        begun.append(change)
+        return ""
+
+    monkeypatch.setattr(bench.admission, "remove", begin)
+    monkeypatch.setattr(bench.admission, "add", begin)
+    monkeypatch.setattr(StoredTenants, "_write", full)
+    with pytest.raises(NotWrittenError):
+        await bench.repository.remove("photos")
+    folder = bench.serving.state.parent
+    with pytest.raises(NotWrittenError):
+        await bench.repository.add(section(folder, "letters"), str(folder))
+    assert not begun
+
+
+async def test_a_change_that_cannot_be_stored_at_its_end_is_undone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     added: list[str] = []
 
     async def add(scenario: LiveScenario) -> str:
         added.append(scenario.tenants[0].name)
         return ""
 
-    monkeypatch.setattr(StoredTenants, "_write", full)
+    monkeypatch.setattr(StoredTenants, "remove", full)
     monkeypatch.setattr(bench.admission, "add", add)
     with pytest.raises(NotWrittenError):
         await bench.repository.remove("cameras")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.faults import family, settled, teach
 from support.live_daemon import Served, samples, scenario_file, served
-from support.waiting import until
+from support.waiting import LIMIT_S, until
 
 from migrator.gpu.drivers.registry import open_driver
 from migrator.io.processes import process_environment
@@ -100,3 +100,12 @@ def test_a_worker_that_is_killed_is_replaced_while_requests_go_on(
         "another worker serves",
     )
     assert set(codes) == {200}, daemon.said()
+
+
+def test_a_terminal_that_is_closed_ends_it_as_ctrl_c_does(tmp_path: Path) -> None:
+    path, state = scenario_file(tmp_path, "photos"), tmp_path / "state"
+    with served(path, state) as daemon:
+        settled(daemon)
+        daemon.process.send_signal(signal.SIGHUP)
+        assert daemon.process.wait(LIMIT_S) == 0, daemon.said()
+    assert _instances(state) == 0

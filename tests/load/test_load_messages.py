@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migrator.core.errors import InputError
-from migrator.io.http_pool import address_of
+from migrator.io.http_client import address_of
 from migrator.load.messages import (
     HEADER_LENGTH,
     LabelAnswer,

@@ -38,6 +38,16 @@ def test_a_file_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(list(read_batches(tmp_path / "b.csv"))) == 3
 
 
+def test_a_full_disk_ends_the_recording_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "b.csv").symlink_to("/dev/full")
+    file = BatchFile(tmp_path / "b.csv", 0.0)
+    file.put(BATCH)
+    file.close()
+    assert "no more batches are recorded: " in caplog.text
+
+
 def test_another_file_is_not_written_to(tmp_path: Path) -> None:
     path = tmp_path / "b.csv"
     path.write_text("name,value\n", encoding="utf-8")

@@ -11,13 +11,13 @@ from support.live_records import Made, write_run
 from support.scenarios import Fixed, Flat, drift, scenario, serves, tenant, trains
 from support.simulated_records import recorded
 
-from migrator.core.errors import InputError
+from migrator.core.errors import InputError, NotWrittenError
 from migrator.core.problem import Holding
 from migrator.core.scenario import Scenario
 from migrator.records.outcome import RunOutcome
 from migrator.records.rows import RunRecords
 from migrator.records.simulated import BEGAN_S, write_simulations
-from migrator.records.store import read_records, read_runs
+from migrator.records.store import Records, read_records, read_runs
 from migrator.simulation.run import run
 
 # for some slots nothing is held for cameras
@@ -101,6 +101,18 @@ def test_the_same_run_writes_the_same_records(tmp_path: Path) -> None:
     first, second = (read_records(tmp_path / "one.db", seed) for seed in (1, 2))
     assert first.seconds == second.seconds
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.db", "two.db"]
+
+
+def test_records_for_which_there_is_no_room_are_refused_and_leave_no_file(
+    given: RunRecords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise NotWrittenError("the disk is full")
+
+    monkeypatch.setattr(Records, "_write", full)
+    with pytest.raises(NotWrittenError, match=r"--records: cannot write .*run\.db"):
+        write_simulations(tmp_path / "run.db", [given])
+    assert not list(tmp_path.iterdir())
 
 
 def test_records_of_simulations_are_replaced_and_others_never(

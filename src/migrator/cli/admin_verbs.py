@@ -25,6 +25,7 @@ from migrator.cli.app import (
     confirm,
     print_json,
     require_confirmation,
+    say,
 )
 from migrator.core.action import ActionKind
 from migrator.core.errors import InputError
@@ -59,6 +60,8 @@ class _AdminRequest:
     path: str
     body: object
     limit_s: float = _ACTION_S
+    waits_until: str = ""
+    """What the daemon answers after, if that takes a while."""
 
 
 def _on_all(name: str, help_text: str, make: Callable[[], _AdminRequest]) -> None:
@@ -100,6 +103,8 @@ def _send(request: _AdminRequest, where: _Where, yes: bool, as_json: bool) -> No
     if not isinstance(consequence, str):
         consequence = consequence(daemon.status())
     confirm(consequence, yes)
+    if request.waits_until:
+        say(f"waiting until {request.waits_until}")
     status, answer = daemon.request("POST", request.path, request.body, request.limit_s)
     done = status == 200
     sentence = str(answer.get("words" if done else "error", f"it answered with status {status}"))
@@ -116,7 +121,17 @@ def _send(request: _AdminRequest, where: _Where, yes: bool, as_json: bool) -> No
 
 def _action(kind: ActionKind, tenant: str | None = None) -> _AdminRequest:
     body = {"action": kind, "tenant": tenant}
-    return _AdminRequest(partial(_consequence, kind, tenant), "/admin/actions", body)
+    waits_until = _answered(tenant) if tenant and kind is ActionKind.DRAIN else ""
+    consequence = partial(_consequence, kind, tenant)
+    return _AdminRequest(consequence, "/admin/actions", body, waits_until=waits_until)
+
+
+def _answered(tenant: str) -> str:
+    return f"the requests of {tenant} are answered and its instances are free"
+
+
+def _served(tenant: object) -> str:
+    return f"an instance serves {tenant}; a model that has no weights yet is trained first"
 
 
 def _consequence(kind: ActionKind, name: str | None, status: Mapping[str, Any]) -> str:
@@ -148,12 +163,13 @@ _CONSEQUENCES = {
 def _load(tenant: str) -> _AdminRequest:
     consequence = f"{tenant} is served again; other tenants may get smaller instances."
     path = f"/v2/repository/models/{quote(tenant, safe='')}/load"
-    return _AdminRequest(consequence, path, {}, _ADD_S)
+    return _AdminRequest(consequence, path, {}, _ADD_S, _served(tenant))
 
 
 def _remove(tenant: str) -> _AdminRequest:
     consequence = f"{tenant} answers no more requests; its instances go to the others."
-    return _AdminRequest(consequence, "/admin/tenants", {"remove": tenant})
+    body = {"remove": tenant}
+    return _AdminRequest(consequence, "/admin/tenants", body, waits_until=_answered(tenant))
 
 
 for _kind, _help in {
@@ -206,7 +222,7 @@ def add(
     name = section.get("name") or section.get("model")
     consequence = f"{name} is served as well; other tenants may get smaller instances."
     body = {"admit": section, "folder": str(file.parent.absolute())}
-    request = _AdminRequest(consequence, "/admin/tenants", body, _ADD_S)
+    request = _AdminRequest(consequence, "/admin/tenants", body, _ADD_S, _served(name))
     _send(request, (url, state, scenario, token_file, ca), yes, as_json)
 
 

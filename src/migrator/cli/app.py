@@ -30,6 +30,7 @@ from migrator.core.errors import (
     PolicyWarning,
 )
 from migrator.core.problem import Charge
+from migrator.core.registry import is_import_path
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -146,6 +147,7 @@ def main() -> NoReturn:
     """Run a verb. Errors become one message and an exit code, never a traceback."""
     for number in (signal.SIGINT, signal.SIGALRM):
         signal.signal(number, _interrupt)
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # for terminals without the characters of plans
@@ -154,12 +156,30 @@ def main() -> NoReturn:
     try:
         sys.stdout.flush()
     except OSError as error:
-        code = _report_write_error(error)
+        code = _report_os_error(error)
     sys.exit(code)
 
 
-def _report_write_error(error: OSError) -> int:
-    """Report why standard output cannot be written, and drop the remaining output."""
+def _open_closed_streams() -> None:
+    """Discard what goes to streams that are closed, whose numbers files would get otherwise."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            setattr(sys, name, os.fdopen(opened, "w" if number else "r", encoding="utf-8"))
+
+
+def _report_os_error(error: OSError) -> int:
+    """Report a path that cannot be used, or that standard output cannot be written; its rest is
+    dropped then."""
+    if error.filename is not None:
+        complain(
+            f"{error.filename}: {error.strerror}; check the path, its permissions and the space "
+            "on its disk"
+        )
+        return BAD_INPUT
+    if isinstance(error, FileNotFoundError):  # without a name
+        complain("the current folder is gone; change to another one")
+        return BAD_INPUT
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):  # a reader such as head or less has closed the pipe
         complain(f"the answer could not be written: {error.strerror}; free some space")
@@ -190,17 +210,18 @@ def _run() -> int:
             complain("interrupted")
         return done.code if isinstance(done.code, int) else FAILED
     except MigratorError as error:
-        if isinstance(error, PolicyError):
+        is_own = isinstance(error, PolicyError) and is_import_path(error.policy)
+        if isinstance(error, PolicyError) and not is_own:  # a mistake of ours: to be reported
             print(error.own_traceback, end="", file=sys.stderr)
         complain(f"infeasible: {error}" if isinstance(error, InfeasibleError) else str(error))
-        if isinstance(error, InputError):
+        if is_own or isinstance(error, InputError):
             return BAD_INPUT
         return REFUSED if isinstance(error, GpuError) else FAILED
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED
     except OSError as error:
-        return _report_write_error(error)
+        return _report_os_error(error)
     return 0
 
 

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from migrator import __version__
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.data_file import may_never_end
 from migrator.io.folders import state_folder
-from migrator.io.http_client import NoAnswerError, request
+from migrator.io.http_client import NoAnswerError, address_of, request
 from migrator.io.processes import Process
 from migrator.io.tls import pinned, trusting
 from migrator.records.current_run import DaemonProbe, DaemonState, daemon_url
@@ -190,9 +189,7 @@ def find_daemon(
     """
     token = read_token(token_file)
     if url is not None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"--url: {url[:80]!r} is not an address such as http://127.0.0.1:8600")
+        address_of(url)
         return DaemonClient(url.rstrip("/"), token, None, trusting(ca))
     run = read_runs(records_file(state, scenario))[-1]
     probed = probe_daemon(run, True, token, ca).state

@@ -198,7 +198,8 @@ def _why_left(partitioner: Partitioner, instance: GpuInstance) -> str:
     if whose is None:
         return "not ours"
     if whose != partitioner.owner:
-        command = clear_command(partitioner.driver.gpu(), whose)
+        folder = partitioner.journal.path.parent
+        command = clear_command(partitioner.driver.gpu(), whose, folder)
         return f"it is {whose}'s; `{command}` destroys it"
     holders = ", ".join(map(str, instance.holders))
     return f"in use by {holders}" if holders else "it appeared meanwhile"

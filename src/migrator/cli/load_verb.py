@@ -138,8 +138,11 @@ def _labels_at(given: str) -> LabelsAt:
 
 def _read(path: Path, seed: int | None, windows: int | None) -> LiveScenario:
     from migrator.cluster.file import is_cluster
+    from migrator.core.scenario import HIGHEST_SEED
+    from migrator.simulation.compare import require_range
     from migrator.workload.live import read_live
 
+    require_range("--seed", seed, 0, HIGHEST_SEED)
     read = _read_cluster if is_cluster(path) else read_live
     return read(path, seed, windows)
 

@@ -149,11 +149,15 @@ def serve(
 
         alone: dict[str, object] = {"--batches": batches, "--grpc-port": grpc_port}
         alone |= {"--gpu": gpu or None, "--port": port, "--policy": policy, "--windows": windows}
+        alone |= {"--from-first-request": from_first_request or None}
         for option, given in alone.items():
             if given is not None:
                 raise InputError(f"{option}: only for one GPU; leave it out with --cluster")
         serve_cluster(scenario, cluster, driver=driver, shared=shared, state=state, detach=detach)
         return
+    for option, given in (("--shared", shared), ("--detach", detach or None)):
+        if given is not None:
+            raise InputError(f"{option}: only for a cluster; leave it out, or add --cluster")
     if scenario is not None and is_cluster(scenario):
         raise InputError(
             f"{scenario}: this is a scenario of many GPUs; pass --cluster ADDRESS, or use a "

@@ -125,11 +125,11 @@ def simulate(
         outcomes = list(_run(jobs))
     if warning := missing_drift(read_scenario(scenario, seed, windows)):
         say(f"warning: {warning}")
+    _print_runs(outcomes, run_json, run_table, as_json)  # first, as files may be refused
     if report is not None:
         _write_report(outcomes, report)
     if records is not None:
         write_simulations(records, _recorded(outcomes))
-    _print_runs(outcomes, run_json, run_table, as_json)
     if report is not None and not as_json:
         print(f"\nreport  {report}")
     if records is not None and not as_json:

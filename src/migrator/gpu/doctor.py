@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 
 from migrator.core.errors import MigratorError
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance, Holder
@@ -28,9 +29,10 @@ from migrator.gpu.journal import (
     journal_path,
     match_entries,
 )
-from migrator.gpu.layout import removal_command
+from migrator.gpu.layout import gpu_command, removal_command
 from migrator.gpu.partitioner import GpuLock
 from migrator.io import processes
+from migrator.io.folders import state_option
 from migrator.io.processes import boot_id
 
 MIG_CONFIG = "driver/nvidia/capabilities/mig/config"
@@ -119,6 +121,7 @@ def examine(
     """All checks of one GPU under one driver."""
     checks = [_state_folder(state)]
     holders: set[Holder] = set()
+    gpu: Gpu | None = None
     lock: GpuLock | None = None
     try:
         with open_driver(driver, index, state=state, board=board) as opened:
@@ -140,7 +143,7 @@ def examine(
         pids = {holder.pid for holder in seen}
         others = [holder for holder in holders if holder.pid not in pids]
         checks += holder_checks(sorted([*seen, *others]), hidden)
-        checks += mps_checks(state, machine, lock)
+        checks += mps_checks(state, machine, lock, gpu)
         checks += manager_checks(machine)
         checks.append(compute_mode_check(index, compute_mode(index)))
     return tuple(checks)
@@ -150,7 +153,7 @@ def _state_folder(state: Path) -> Check:
     if state.is_dir() and os.access(state, os.R_OK | os.W_OK | os.X_OK):
         return _ok("state folder", str(state))
     message = f"{state} cannot be written, and without a journal nothing is changed"
-    return _problem("state folder", message, f"sudo chown -R $USER {state}")
+    return _problem("state folder", message, f"sudo chown -R $USER {quote(str(state))}")
 
 
 def _gpu_checks(
@@ -166,10 +169,10 @@ def _gpu_checks(
         with Journal(journal_path(state), read_only=True) as journal:
             entries, unfinished = journal.entries(gpu), journal.unfinished(gpu)
     except MigratorError as error:
-        yield _problem("journal", str(error), f"ls -la {state}")
+        yield _problem("journal", str(error), f"ls -la {quote(str(state))}")
     else:
-        yield _journal_check(entries, unfinished, lock)
-    yield from instance_checks(driver, gpu, instances, entries)
+        yield _journal_check(entries, unfinished, lock, gpu_command("apply LAYOUT", gpu, state))
+    yield from instance_checks(gpu, instances, entries, state)
 
 
 def mode_check(driver: str, gpu: Gpu) -> Check:
@@ -181,7 +184,7 @@ def mode_check(driver: str, gpu: Gpu) -> Check:
 
 
 def instance_checks(
-    driver: str, gpu: Gpu, instances: Sequence[GpuInstance], entries: Sequence[JournalEntry]
+    gpu: Gpu, instances: Sequence[GpuInstance], entries: Sequence[JournalEntry], state: Path
 ) -> Iterator[Check]:
     """Report the instances on the board, their ownership and use, and the unusable ones."""
     ours = [instance for instance, _ in match_entries(instances, entries).values()]
@@ -191,7 +194,7 @@ def instance_checks(
     yield _ok("instances", message if instances else "none")
     for instance in instances:
         if instance.uuid is None:
-            yield _half_made(driver, gpu, instance, instance in ours)
+            yield _half_made(gpu, instance, instance in ours, state)
     # Only MIGRator creates MPS shares, and without a journal entry they are never removed.
     if gpu.driver == DriverKind.MPS and foreign:
         places = ", ".join(str(instance.place) for instance in foreign)
@@ -200,14 +203,14 @@ def instance_checks(
             f"the journal does not know {places}, so nothing of ours removes them; when no worker "
             f"runs there, end their daemon and remove {daemon_name(DAEMON_OWNER, gpu.uuid)} in the "
             "state folder",
-            f"migrator gpu show --driver {gpu.driver} --gpu {gpu.index}",
+            gpu_command("show", gpu, state),
         )
 
 
-def _half_made(driver: str, gpu: Gpu, instance: GpuInstance, ours: bool) -> Check:
+def _half_made(gpu: Gpu, instance: GpuInstance, ours: bool, state: Path) -> Check:
     message = f"{instance.place} has no compute instance, so its slices cannot be used"
     if ours:
-        fix = f"migrator gpu clear --driver {driver} --gpu {gpu.index}"
+        fix = gpu_command("clear", gpu, state)
         return _warning("half-made", f"{message}; it is ours, any change removes it", fix)
     command = removal_command(gpu, instance)
     fix_foreign = f"sudo {command}" if command else None
@@ -215,13 +218,13 @@ def _half_made(driver: str, gpu: Gpu, instance: GpuInstance, ours: bool) -> Chec
 
 
 def _journal_check(
-    entries: Sequence[JournalEntry], unfinished: Sequence[LayoutChange], lock: GpuLock
+    entries: Sequence[JournalEntry], unfinished: Sequence[LayoutChange], lock: GpuLock, apply: str
 ) -> Check:
     if holder := lock.holder():
         return _warning("journal", f"the GPU is being changed by {holder}")
     if unfinished or any(entry.state is not EntryState.PRESENT for entry in entries):
         message = "a change was begun and never finished; the next one finishes or undoes it"
-        return _warning("journal", message, "migrator gpu apply LAYOUT")
+        return _warning("journal", message, apply)
     return _ok("journal", f"sound; instances it knows of: {len(entries)}")
 
 
@@ -230,7 +233,7 @@ def _set_aside(state: Path) -> Iterator[Check]:
     for path in sorted(state.glob(f"{name}.damaged-*")):
         if not path.name.endswith(("-wal", "-shm")):
             message = f"a damaged one was kept aside as {path}: what it knew counts as not ours now"
-            yield _warning("journal", message, f"rm {path}*")
+            yield _warning("journal", message, f"rm {quote(str(path))}*")
 
 
 class Machine:
@@ -329,7 +332,9 @@ def holder_checks(holders: Sequence[Holder], hidden: int) -> Iterator[Check]:
         yield _ok("held by", "no process" + (" that this user can see" if hidden else ""))
 
 
-def mps_checks(state: Path, machine: Machine, gpu_lock: GpuLock | None = None) -> Iterator[Check]:
+def mps_checks(
+    state: Path, machine: Machine, gpu_lock: GpuLock | None = None, gpu: Gpu | None = None
+) -> Iterator[Check]:
     """Report MPS control daemons: MIGRator's, recognised by their pipe directory, and others.
 
     The holder of `gpu_lock`, for example a profiler, may run a daemon without shares.
@@ -347,11 +352,13 @@ def mps_checks(state: Path, machine: Machine, gpu_lock: GpuLock | None = None) -
     shares = sorted(state.absolute().glob(f"*/{SHARES}"))
     dead = [share for share in shares if share.parent not in served and _has_shares(share)]
     for path in dead:
+        is_this = gpu is not None and path.parent.name == daemon_name(DAEMON_OWNER, gpu.uuid)
+        index = gpu.index if gpu is not None and is_this else "INDEX"
         yield _warning(
             "MPS",
             f"there are shares in {path.parent} and their daemon does not run; the next worker "
             "that is given one starts it, or remove them",
-            "migrator gpu clear --driver mps",
+            f"migrator gpu clear --driver mps --gpu {index}{state_option(state)}",
         )
     if not daemons and not dead:
         yield _ok("MPS", "no daemon runs")

@@ -141,7 +141,7 @@ class JournaledDriver:
     def _remedy(self, instance: GpuInstance) -> str:
         for entry in self.journal.entries(self.gpu):
             if entry.is_about(instance):
-                clear = clear_command(self.gpu, entry.owner)
+                clear = clear_command(self.gpu, entry.owner, self.journal.path.parent)
                 return f"it is {entry.owner}'s, `{clear}` removes it"
         command = removal_command(self.gpu, instance)
         return f"remove it with {f'`{command}`' if command else 'the program that made it'}"

@@ -5,10 +5,12 @@ Pure. No step touches an instance that is not ours or that is in use. `partition
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 from migrator.core.catalogue import (
     Board,
@@ -21,6 +23,7 @@ from migrator.core.catalogue import (
 )
 from migrator.core.errors import GpuError, InputError
 from migrator.gpu.drivers.base import DriverKind, Gpu, GpuInstance
+from migrator.io.folders import state_option
 
 Places = tuple[Place, ...]
 BETTER_HIGH_GPCS = (1, 3)
@@ -203,13 +206,14 @@ def removal_command(gpu: Gpu, instance: GpuInstance) -> str | None:
     return f"{smi} -dci {of} && {smi} -dgi {of}" if instance.uuid else f"{smi} -dgi {of}"
 
 
-def clear_command(gpu: Gpu, owner: str) -> str:
-    """The command that removes an owner's instances.
+def gpu_command(verb: str, gpu: Gpu, state: Path) -> str:
+    """`migrator gpu VERB` for this GPU and state folder, whatever the defaults are."""
+    return f"migrator gpu {verb} --driver {gpu.driver} --gpu {gpu.index}{state_option(state)}"
 
-    It names the MPS driver, which is never the default.
-    """
-    driver = f" --driver {gpu.driver}" if gpu.driver == DriverKind.MPS else ""
-    return f"migrator gpu clear --owner {owner}{driver}"
+
+def clear_command(gpu: Gpu, owner: str, state: Path) -> str:
+    """The command that removes an owner's instances."""
+    return gpu_command(f"clear --owner {shlex.quote(owner)}", gpu, state)
 
 
 def plan_steps(

@@ -10,11 +10,17 @@ from importlib.util import find_spec
 
 
 def run_until_signal(main: Callable[[asyncio.Event], Awaitable[object]]) -> None:
-    """Run `main` in an event loop; its argument is set on SIGINT or SIGTERM."""
+    """Run `main` in an event loop; its argument is set on SIGINT, SIGTERM or SIGHUP.
+
+    SIGHUP, of a terminal that is closed, stays ignored under `nohup`.
+    """
+    ends = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        ends.append(signal.SIGHUP)
 
     async def run() -> None:
         stop, running = asyncio.Event(), asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ends:
             running.add_signal_handler(number, stop.set)
         await main(stop)
 

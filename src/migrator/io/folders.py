@@ -6,6 +6,7 @@ Uses only the standard library, because it also runs on hosts that have nothing 
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from migrator.core.errors import InputError
@@ -16,8 +17,7 @@ CERTIFICATES = "certificates.pem"
 
 def state_folder(given: Path | None = None) -> Path:
     """`given`, else MIGRATOR_STATE, else the user's state folder. Created if it is missing."""
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    folder = given or Path(os.environ.get("MIGRATOR_STATE") or Path(home) / "migrator")
+    folder = given or _default_state_folder()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -26,6 +26,18 @@ def state_folder(given: Path | None = None) -> Path:
             "with --state or in MIGRATOR_STATE"
         ) from error
     return folder
+
+
+def state_option(folder: Path) -> str:
+    """The option that names a state folder in a command; empty for the default one."""
+    if folder.absolute() == _default_state_folder().absolute():
+        return ""
+    return f" --state {shlex.quote(str(folder))}"
+
+
+def _default_state_folder() -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(os.environ.get("MIGRATOR_STATE") or Path(home) / "migrator")
 
 
 def live_folder(state: Path, scenario: str) -> Path:

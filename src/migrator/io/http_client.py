@@ -16,15 +16,48 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from migrator.core.errors import MigratorError
+from migrator.core.errors import InputError, MigratorError
 
 _MOST_BYTES = 2**22
+_PORTS = {"http": 80, "https": 443}
 
 _log = logging.getLogger(__name__)
 
 
 class NoAnswerError(MigratorError):
     """The server cannot be reached or did not answer in time; the message says why."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """The address of a server."""
+
+    host: str
+    port: int
+    secure: bool
+    path: str
+    """Prefix of all paths, without a slash at its end."""
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def address_of(url: str, option: str = "--url") -> Address:
+    """Parse the URL that an option gives; InputError if it is invalid."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port, parts = None, None, urlsplit("")
+    if parts.scheme not in _PORTS or not host or not url.isprintable() or " " in url:
+        raise InputError(
+            f"{option}: {url[:100]!r} is no address of a server; write http://127.0.0.1:8600"
+        )
+    return Address(
+        host, port or _PORTS[parts.scheme], parts.scheme == "https", parts.path.rstrip("/")
+    )
 
 
 @dataclass(frozen=True)

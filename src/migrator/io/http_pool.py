@@ -10,48 +10,11 @@ import ssl
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import cast
-from urllib.parse import urlsplit
 
 import httptools
 
-from migrator.core.errors import InputError
-from migrator.io.http_client import NoAnswerError, Reply, certificate_trouble
-
-_PORTS = {"http": 80, "https": 443}
-
-
-@dataclass(frozen=True)
-class Address:
-    """The address of a server."""
-
-    host: str
-    port: int
-    secure: bool
-    path: str
-    """Prefix of all paths, without a slash at its end."""
-
-    @property
-    def authority(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
-def address_of(url: str) -> Address:
-    """Parse a URL; InputError if it is invalid."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port, parts = None, None, urlsplit("")
-    if parts.scheme not in _PORTS or not host or not url.isprintable() or " " in url:
-        raise InputError(
-            f"--url: {url[:100]!r} is no address of a server; write http://127.0.0.1:8600"
-        )
-    return Address(
-        host, port or _PORTS[parts.scheme], parts.scheme == "https", parts.path.rstrip("/")
-    )
+from migrator.io.http_client import NoAnswerError, Reply, address_of, certificate_trouble
 
 
 class Connection(asyncio.Protocol):

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.atomic_write import write_atomically
+from migrator.io.data_file import may_never_end
 
 RELOAD_S = 2.0
 """Seconds between two looks at the files."""
@@ -156,6 +157,8 @@ def trusting(ca: Path | None) -> ssl.SSLContext:
 
     Raises InputError.
     """
+    if ca is not None and may_never_end(ca):
+        raise InputError(f"--ca: {ca} is a FIFO, socket or device; name a file in PEM")
     try:
         return ssl.create_default_context(cafile=ca)
     except OSError as error:
@@ -201,6 +204,8 @@ def _until_s(server: ssl.SSLContext, client: ssl.SSLContext) -> float:
 
 
 def _read(path: Path, name: str, what: str) -> bytes:
+    if may_never_end(path):
+        raise InputError(f"{name}: {path} is a FIFO, socket or device; name the file of {what}")
     try:
         with path.open("rb") as file:
             return file.read(_MOST_BYTES)

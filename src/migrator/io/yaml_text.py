@@ -16,6 +16,8 @@ from migrator.io.strict import Location, refuse, shown
 _MAX_DIGITS = 300
 MAX_VALUES = 200_000
 """Most values in a file: a few lines of aliases can expand to billions."""
+MAX_CHARACTERS = 2**23
+"""Longest text that is read as YAML, which takes about a second per million characters."""
 _TAG = "tag:yaml.org,2002:"
 _WORDS = {
     "null": (re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
@@ -38,6 +40,8 @@ def integer(digits: str) -> int | float:
 
 def load_yaml(text: str) -> object:
     """The single document in `text`: objects with text keys, lists, text, numbers, true, null."""
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"the file holds more than {MAX_CHARACTERS} characters; shorten it")
     try:
         node = yaml.compose(text, Loader=_Loader)
         return None if node is None else _Values().value(node, ())

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from migrator.core.errors import InputError, MigratorError
-from migrator.core.registry import LIBRARIES, found_in, import_class, pick
+from migrator.core.registry import LIBRARIES, found_in, import_class, pick, refuse_file
 from migrator.learn.benchmarks.benchmark import Benchmark, Encode
 from migrator.learn.benchmarks.folder import PREFIX, folder_benchmark
 from migrator.learn.model import Modality, Model, declares_tensors, require_model
@@ -124,6 +124,7 @@ def model_class(name: str) -> type[Model]:
         return _library_model(name)
     if ":" in name:
         return require_model(import_class("model", name), name)
+    refuse_file("model", name)
     return pick("model", name, models())
 
 

@@ -100,6 +100,8 @@ def _saved_state(raw: Any) -> SavedState:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    if path.exists() and not (path.is_file() or path.is_dir()):  # its reading may never end
+        raise InputError(f"{path}: this is a FIFO, socket or device; give a regular file")
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files:
         raise InputError(

@@ -26,7 +26,8 @@ class Repository:
     """The tenants of one daemon without a cluster; used in its event loop.
 
     There is one change at a time. It is stored once it is done, so that after one that fails or is
-    cancelled the file is as before.
+    cancelled the file is as before. None is begun while the file cannot be written, as on a full
+    disk: undoing it later would move instances for nothing.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Repository:
                 raise HttpError(
                     409, f"{name} is the last one; add another first, drain it, or stop the daemon"
                 )
+            await asyncio.to_thread(self._stored.require_writable)
             message = await self._admission.remove(name)
             try:
                 await asyncio.to_thread(self._stored.remove, name)
@@ -118,6 +120,7 @@ class Repository:
 
     async def _serve(self, scenario: LiveScenario, store: Callable[[], None]) -> str:
         """Serve the scenario's tenant and store that; if it cannot be stored, it is removed."""
+        await asyncio.to_thread(self._stored.require_writable)
         await self._require(scenario)
         message = await self._admission.add(scenario)
         try:

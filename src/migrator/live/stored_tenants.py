@@ -118,6 +118,10 @@ class StoredTenants:
         """Store that the tenant is not served."""
         self._write(self._content.added, {*self._content.removed, name})
 
+    def require_writable(self) -> None:
+        """InputError if nothing can be stored."""
+        self._write(self._content.added, {*self._content.removed})
+
     def _served(self) -> dict[str, LiveScenario]:
         removed = self._content.removed
         return {name: alone for name, alone in self._alone.items() if name not in removed}

@@ -99,7 +99,9 @@ def measure_gpu(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out: {folder} cannot be made ({error.strerror})") from error
+        raise InputError(
+            f"--out: {folder} cannot be made ({error.strerror}); name another folder"
+        ) from error
     head = {"driver": driver.name, "board": driver.board.name, **driver.about}
     results = Results(folder / "measurements.jsonl", head, fresh=fresh)
     measured = 0

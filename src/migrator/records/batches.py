@@ -6,6 +6,7 @@ import csv
 import logging
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import get_type_hints
 
@@ -59,7 +60,8 @@ class BatchFile:
 
     def close(self) -> None:
         self.flush()
-        self._file.close()
+        with suppress(OSError):  # of rows that could not be written, which was reported
+            self._file.close()
 
     def _row(self, batch: Batch) -> list[object]:
         return [

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from migrator.core.errors import InputError
+from migrator.core.errors import InputError, NotWrittenError
 from migrator.io.atomic_write import write_atomically
 from migrator.io.output_file import check_path
 from migrator.records.rows import TABLES, Record, RunRecords, RunRow, key_of
@@ -66,7 +66,10 @@ def write_simulations(path: Path, runs: Sequence[RunRecords]) -> None:
     check_records_path(path)
     with write_atomically(path, option="--records") as unfinished:
         for run in runs:
-            _write(unfinished, run)
+            try:
+                _write(unfinished, run)
+            except NotWrittenError as error:
+                raise NotWrittenError(f"--records: cannot write {path} ({error})") from error
         # a single file, readable also where nothing can be written beside it
         with closing(sqlite3.connect(unfinished)) as connection:
             connection.execute("PRAGMA journal_mode=DELETE")
@@ -82,4 +85,7 @@ def _write(path: Path, run: RunRecords) -> None:
     ):
         for row in rows:
             records.put(row)
-    records.close(run.run.ended_s)
+    try:
+        records.flush()
+    finally:
+        records.close(run.run.ended_s)

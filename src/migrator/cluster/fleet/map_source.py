@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from migrator.cluster.fleet.cluster_map import ClusterMap
 from migrator.cluster.fleet.gpu_daemon import call_daemon
 from migrator.core.errors import InputError, MigratorError
+from migrator.io.http_client import address_of
 
 POLL_S = 0.5
 SELDOM_S = 0.05
@@ -131,10 +131,8 @@ def from_file(path: str, read: Callable[[str], bytes]) -> MapProvider:
 
 def from_gateway(url: str, token: str | None, context: ssl.SSLContext | None = None) -> MapProvider:
     """The map of another gateway; `context`: what is trusted of it."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(f"--map: {url[:80]!r} is no address; write http://HOST:PORT")
-    base = f"{parts.scheme}://{parts.netloc}"
+    address = address_of(url, "--map")
+    base = f"{'https' if address.secure else 'http'}://{address.authority}"
 
     def get(path: str) -> Mapping[str, Any]:
         status, answer = call_daemon(base, "GET", path, token=token, context=context)

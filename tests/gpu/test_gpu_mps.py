@@ -187,21 +187,6 @@ def test_a_later_process_finds_the_daemon_again(programs: NvidiaPrograms, state:
     assert sum(line.startswith("start") for line in programs.log()) == 1
 
 
-RESTLESS = """
-import sys
-from pathlib import Path
-from migrator.core.catalogue import Place
-from migrator.gpu.drivers.mps import MpsDriver
-driver = MpsDriver.open(0, Path(sys.argv[1]))
-print("here", flush=True)
-while True:
-    for instance in driver.instances():
-        driver.destroy(instance)
-    driver.create(Place(4, "3g.71gb"))
-    driver.create(Place(0, "4g.71gb"))
-"""
-
-
 def test_a_daemon_that_was_killed_is_not_taken_for_running_and_started_anew(
     programs: NvidiaPrograms, state: Path
 ) -> None:

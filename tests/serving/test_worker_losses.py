@@ -19,7 +19,6 @@ from support.served_models import HANG, SLOW
 from support.serving import (
     OBEDIENT,
     SharedWorkers,
-    alive,
     assignment,
     children,
     in_uvloop,
@@ -31,14 +30,12 @@ from support.serving import (
 )
 from support.waiting import until_async
 
-import migrator
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.child_process import Channel
+from migrator.io.processes import is_running
 from migrator.serving.workers.forkserver_process import ForkserverLoop, has_opened_gpu
 from migrator.serving.workers.messages import ModelSpec, ToForkserver, WorkerLostError
 from migrator.serving.workers.pool import ServingWorker, Workers
-
-TESTS = Path(__file__).parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +93,7 @@ async def test_a_worker_that_hangs_is_killed_and_reported(workers: Workers) -> N
     await until_async(lambda: losses)
     assert losses[0][0] is worker
     assert "did not answer" in losses[0][1]
-    assert not alive(worker.pid)
+    assert not is_running(worker.pid)
 
 
 @with_workers
@@ -108,7 +105,7 @@ async def test_a_stopped_worker_is_killed_while_it_takes_an_instance(impatient: 
     os.kill(waiting, signal.SIGSTOP)
     with pytest.raises(WorkerLostError, match="did not answer"):
         await impatient.take(assignment())
-    assert not alive(waiting)
+    assert not is_running(waiting)
     assert not losses
     worker = await impatient.take(assignment())
     assert (await worker.infer(pictures())).version == 1
@@ -131,8 +128,8 @@ async def test_a_worker_that_nobody_waits_for_any_more_has_ended_when_all_are_cl
         await asyncio.sleep(0.5)
         os.kill(forkserver, signal.SIGCONT)
         await closing
-        assert not alive(first)
-        assert not alive(forkserver)
+        assert not is_running(first)
+        assert not is_running(forkserver)
         # else the loop has an open connection when it is closed, and raises
 
 
@@ -147,7 +144,7 @@ async def test_released_workers_finish_their_batch_and_are_no_losses(workers: Wo
     stuck = await workers.take(assignment(limit_s=0.3))
     os.kill(stuck.pid, signal.SIGSTOP)
     await stuck.release()
-    assert not alive(stuck.pid)
+    assert not is_running(stuck.pid)
     assert not losses
 
 
@@ -210,20 +207,18 @@ asyncio.run(life())
 
 
 def test_everything_ends_with_a_killed_daemon(tmp_path: Path) -> None:
-    paths = [str(Path(migrator.__file__).parent.parent), str(TESTS)]
     with subprocess.Popen(
         [sys.executable, "-c", DAEMON, str(tmp_path / "run")],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     ) as daemon:
         assert daemon.stdout is not None
         forkserver = int(daemon.stdout.readline())
         everybody = {forkserver, *children(forkserver)}
         assert len(everybody) >= 3
-        assert all(map(alive, everybody))
+        assert all(map(is_running, everybody))
         daemon.kill()
-    run_on_uvloop(until_async(lambda: not any(map(alive, everybody))))
+    run_on_uvloop(until_async(lambda: not any(map(is_running, everybody))))
 
 
 SLOW_TO_IMPORT = "import time\ntime.sleep(60)\n"
@@ -238,10 +233,9 @@ def test_a_forkserver_that_still_imports_ends_with_the_daemon_too(tmp_path: Path
         "workers = Workers(Path(sys.argv[1]), {'a': ModelSpec('slow_model:Model', 3)})\n"
         "asyncio.run(workers.start())\n"
     )
-    paths = [str(Path(migrator.__file__).parent.parent), str(tmp_path)]
     with subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "run")],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env={**os.environ, "PYTHONPATH": f"{PYTHONPATH}{os.pathsep}{tmp_path}"},
     ) as daemon:
         run_on_uvloop(until_async(lambda: children(daemon.pid)))
         (forkserver,) = children(daemon.pid)
@@ -252,7 +246,7 @@ def test_a_forkserver_that_still_imports_ends_with_the_daemon_too(tmp_path: Path
             )
         )
         daemon.kill()
-    run_on_uvloop(until_async(lambda: not alive(forkserver)))
+    run_on_uvloop(until_async(lambda: not is_running(forkserver)))
 
 
 def test_a_process_that_uses_the_gpu_is_recognised(tmp_path: Path) -> None:
@@ -296,7 +290,7 @@ async def test_workers_outlive_their_forkserver_and_an_added_tenant_has_one_of_i
     await workers.add("b", ModelSpec(OBEDIENT, 3))
     (killed,) = children(first) - before
     os.kill(killed, signal.SIGKILL)
-    await until_async(lambda: any(map(alive, children(first) - before - {killed})))
+    await until_async(lambda: any(map(is_running, children(first) - before - {killed})))
     (own,) = children(first) - before - {killed}
     await _serves(workers, "b")
     os.kill(first, signal.SIGKILL)
@@ -310,7 +304,7 @@ async def test_workers_outlive_their_forkserver_and_an_added_tenant_has_one_of_i
     assert losses[0][0] is worker
     await workers.remove("b")
     assert set(workers.interfaces) == {"a"}
-    await until_async(lambda: not alive(own))
+    await until_async(lambda: not is_running(own))
 
 
 @with_workers

@@ -15,7 +15,6 @@ from support.served_models import SLOW
 from support.serving import (
     OBEDIENT,
     SharedWorkers,
-    alive,
     assignment,
     children,
     pictures,
@@ -28,6 +27,7 @@ from migrator.core.catalogue import Place, board
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.base import InUseError
 from migrator.gpu.drivers.virtual_board import EmulatedDriver
+from migrator.io.processes import is_running
 from migrator.serving.workers.forkserver_process import build_all
 from migrator.serving.workers.messages import ModelSpec, WorkerLostError
 from migrator.serving.workers.pool import Workers
@@ -49,10 +49,10 @@ async def test_take_infer_release(workers: Workers, tmp_path: Path) -> None:
     np.testing.assert_array_equal(answer.scores, np.full((3, 3), 9, np.float32))
     assert answer.scores.dtype == np.float32
     assert answer.version == 5
-    assert alive(worker.pid)
+    assert is_running(worker.pid)
     assert set(worker.parts_s) == {"load_s", "context_s", "copy_s", "first_s", "total"}
     await worker.release()
-    assert not alive(worker.pid)
+    assert not is_running(worker.pid)
     with pytest.raises(WorkerLostError, match="released"):
         await worker.infer(batch)
 

@@ -16,6 +16,7 @@ import pytest
 import uvloop
 from numpy.typing import NDArray
 
+from migrator.io.processes import is_running
 from migrator.serving.workers.messages import Assignment, ModelSpec
 from migrator.serving.workers.pool import Workers
 from support import PYTHONPATH
@@ -72,7 +73,7 @@ def shared_workers(folder: Path, *, hang_s: float = 20.0) -> Iterator[SharedWork
             processes = {forkserver, *children(forkserver)}
         finally:
             runner.run(workers.close())
-        assert not any(map(alive, processes))
+        assert not any(map(is_running, processes))
 
 
 def with_workers(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -115,20 +116,7 @@ def pictures(first: int = 0, batch: int = 2) -> NDArray[np.uint8]:
     return made
 
 
-def alive(pid: int) -> bool:
-    """Whether there is such a process that has not ended."""
-    return _state(pid) not in ("", "Z")
-
-
 def children(pid: int) -> set[int]:
     """The living processes that it forked."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
-    return {int(pid) for pid in listed.split() if alive(int(pid))}
-
-
-def _state(pid: int) -> str:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return ""
-    return stat.rpartition(")")[2].split()[0]
+    return {int(pid) for pid in listed.split() if is_running(int(pid))}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import lzma
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +69,3 @@ def _save(kind: Any, config: Any, processor: Any, folder: Path, seed: int) -> An
     network.save_pretrained(folder)
     processor.save_pretrained(folder)
     return network
-
-
-def write_newsgroups(folder: Path) -> None:
-    """Short texts of twenty groups, in the packed form of 20 Newsgroups."""
-    texts = [f"{word} {number}" for word in ("the cats", "dogs") for number in range(4)]
-    lines = [
-        {"s": part, "y": f"group{group:02}", "id": 0, "t": text}
-        for group in range(20)
-        for part in ("train", "test")
-        for text in texts
-    ]
-    with lzma.open(folder / "20news_bydate_full.jsonl.xz", "wt") as file:
-        file.writelines(json.dumps(line) + "\n" for line in lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.outcomes import retraining, serving
+from support.scenarios import serves, trains
 
 from migrator.core.catalogue import board
 from migrator.core.problem import Holding, Instance, Kind, Share, Task
@@ -27,7 +27,7 @@ def slices(
 
 
 def test_slabs_lie_on_memory_slices_in_seconds() -> None:
-    chart = slices((serving("bert", 0, 3), retraining("vit", 4, 2), Instance(6, 1)))
+    chart = slices((serves("bert", 0, 3), trains("vit", 4, 2), Instance(6, 1)))
     assert chart.keys == (
         ("bert", Paint(0)),
         ("vit, retraining", Paint(1, hatched=True)),
@@ -52,7 +52,7 @@ def test_slabs_lie_on_memory_slices_in_seconds() -> None:
 def test_with_its_overhead_a_cold_start_is_as_long_as_it_is(
     overhead_s: float, spans: list[tuple[str, float, float]]
 ) -> None:
-    later = (serving("bert", 0, 3),)
+    later = (serves("bert", 0, 3),)
     chart = slices((), later, later, overhead_s={"bert": overhead_s})
     assert [slab.name for slab in chart.slabs] == [span[0] for span in spans]
     slab_spans = [(slab.from_s, slab.until_s) for slab in chart.slabs]

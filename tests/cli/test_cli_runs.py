@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
-from support.gpu_cli import migrator
+from support.gpu_cli import migrator, refused
 
-from cli.test_cli import BAD_INPUT, OK, environment
+from cli.test_cli import OK, environment
 from migrator.core.problem import Charge
 from migrator.planning.planners import ready
 from migrator.policies.registry import policies
@@ -92,15 +92,6 @@ def without_times(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: without_times(member) for key, member in value.items() if key != "plan_s"}
     return [without_times(item) for item in value] if isinstance(value, list) else value
-
-
-def refused(*arguments: object) -> str:
-    done = migrator(*arguments)
-    assert done.code == BAD_INPUT, done.err
-    assert done.out == ""
-    assert done.err.startswith("error: ")
-    assert done.err.count("\n") == 1
-    return done.err
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"{case['file']} {case['policy']}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.gpu_cli import migrator
+from support.gpu_cli import refused
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "live.yaml"
 
@@ -15,6 +15,5 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "live.yaml"
     [("--log-format", "xml", "text or json"), ("--log-level", "loud", "debug or info")],
 )
 def test_unknown_log_options_are_refused(option: str, given: str, known: str) -> None:
-    done = migrator("serve", EXAMPLE, option, given)
-    assert done.code == 2
-    assert done.refusal.startswith(f"{option}: '{given}' is not known; use {known}")
+    said = refused("serve", EXAMPLE, option, given)
+    assert said.startswith(f"{option}: '{given}' is not known; use {known}")

@@ -7,18 +7,11 @@ from pathlib import Path
 
 import pytest
 from support.agents import cluster_file
+from support.gpu_cli import refused
 from support.live_daemon import scenario_file
-from typer.testing import CliRunner
 
-from migrator.cli import app
 from migrator.cli.cluster_verbs import store_address
 from migrator.cluster.fleet.cluster_run import read_run
-
-
-def said(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, list(arguments))
-    text = done.output if done.exception is None else f"{done.output}{done.exception}"
-    return done.exit_code, text
 
 
 @pytest.fixture
@@ -27,15 +20,12 @@ def cluster(tmp_path: Path) -> str:
 
 
 def test_a_scenario_of_many_gpus_needs_a_cluster(cluster: str) -> None:
-    code, text = said("serve", cluster)
-    assert code
-    assert "pass --cluster ADDRESS" in text
+    assert "pass --cluster ADDRESS" in refused("serve", cluster)
 
 
 def test_a_scenario_of_one_gpu_is_no_cluster(tmp_path: Path) -> None:
     path = scenario_file(tmp_path, "a")
-    code, text = said("serve", str(path), "--cluster", "auto", "--state", str(tmp_path))
-    assert code
+    text = refused("serve", path, "--cluster", "auto", "--state", tmp_path)
     assert "cluster: the key is missing" in text
 
 
@@ -52,8 +42,7 @@ def test_an_address_that_does_not_answer_is_named(cluster: str, tmp_path: Path) 
             ("cluster", "drain", "g1", address, "--yes"),
             ("cluster", "undrain", "g1", address),
         ):
-            code, text = said(*arguments)
-            assert code
+            text = refused(*arguments)
             assert f"no Ray cluster answers at {address!r}" in text
             assert "ray start --head" in text
             assert "ray get-auth-token --generate" in text
@@ -62,9 +51,7 @@ def test_an_address_that_does_not_answer_is_named(cluster: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("verb", [("stop",), ("drain", "g1")])
 def test_a_verb_that_acts_asks_first(verb: tuple[str, ...]) -> None:
-    code, text = said("cluster", *verb, "127.0.0.1:1")
-    assert code
-    assert "pass --yes" in text
+    assert "pass --yes" in refused("cluster", *verb, "127.0.0.1:1")
 
 
 def test_a_store_is_the_same_from_wherever_it_is_looked_at(
@@ -78,24 +65,15 @@ def test_a_store_is_the_same_from_wherever_it_is_looked_at(
 
 
 def test_a_gateway_needs_one_map_and_one_that_is_there(tmp_path: Path) -> None:
-    code, text = said("gateway", "--port", "0")
-    assert code
-    assert "set exactly one of them" in text
-    code, text = said("gateway", "--map", str(tmp_path / "map.json"), "--port", "0")
-    assert code
-    assert "map.json is no map" in text
-    (tmp_path / "map.json").write_text("{}")
-    code, text = said("gateway", "--map", str(tmp_path / "map.json"), "--port", "0")
-    assert code
-    assert "there is no map yet" in text
-    code, text = said("gateway", "--map", "http://", "--port", "0")
-    assert code
-    assert "is no address" in text
+    file = tmp_path / "map.json"
+    assert "set exactly one of them" in refused("gateway", "--port", 0)
+    assert "map.json is no map" in refused("gateway", "--map", file, "--port", 0)
+    file.write_text("{}")
+    assert "there is no map yet" in refused("gateway", "--map", file, "--port", 0)
+    assert "is no address" in refused("gateway", "--map", "http://", "--port", 0)
 
 
 def test_a_gateway_that_others_can_reach_needs_tokens(tmp_path: Path) -> None:
     (tmp_path / "map.json").write_text('{"epoch": 1, "version": 1}')
-    options = ("--map", str(tmp_path / "map.json"), "--port", "0", "--host", "0.0.0.0")
-    code, text = said("gateway", *options)
-    assert code
-    assert "no tokens are set" in text
+    options = ("--map", tmp_path / "map.json", "--port", 0, "--host", "0.0.0.0")
+    assert "no tokens are set" in refused("gateway", *options)

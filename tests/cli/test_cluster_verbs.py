@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gpu_cli import migrator, refused
+from support.gpu_cli import answered, migrator, refused
 
 from migrator.cli.cluster_verbs import ray_address
 
@@ -40,9 +40,7 @@ def small(tmp_path: Path) -> Path:
 
 
 def answer(*arguments: object) -> Any:
-    done = migrator(*arguments, "--json", "--jobs", 1)
-    assert done.code == 0, done.err
-    return done.json
+    return answered(*arguments, "--jobs", 1)
 
 
 def test_a_plan_has_tenants_gpus_and_the_upper_bound(small: Path) -> None:

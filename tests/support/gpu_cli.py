@@ -60,6 +60,13 @@ def gpu(*arguments: str | Path) -> Answer:
     return migrator("gpu", *arguments)
 
 
+def answered(*arguments: object, **variables: str) -> Any:
+    """What a verb says as JSON."""
+    done = migrator(*arguments, "--json", **variables)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
 def refused(*arguments: object, **variables: str) -> str:
     """The one sentence with which a verb refuses its input."""
     return migrator(*arguments, **variables).bad_input

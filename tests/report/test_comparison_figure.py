@@ -7,23 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.outcomes import run
+from support.outcomes import compared, run
 
-from migrator.core.comparison import Row, summarise
+from migrator.core.comparison import summarise
 from migrator.core.errors import InputError
 from migrator.report.comparison import comparison_page, draw_comparison
 from migrator.report.page import Bars, Page, Table
 from migrator.report.paint import policy_paints
-
-
-def compared(policies: int = 2, scenarios: int = 2, seeds: int = 2) -> tuple[Row, ...]:
-    names = ["migrator", *(f"peer {n}" for n in range(1, policies))]
-    return summarise(
-        run(policy, f"w{number}", seed, windows=1, late=10 + 10 * index + seed)
-        for number in range(scenarios)
-        for index, policy in enumerate(names)
-        for seed in range(seeds)
-    )
 
 
 def blocks(page: Page, anchor: str) -> tuple[object, ...]:
@@ -31,7 +21,7 @@ def blocks(page: Page, anchor: str) -> tuple[object, ...]:
 
 
 def test_policies_are_grouped_by_scenario_with_intervals() -> None:
-    rows = compared()
+    rows = compared(("migrator", "peer 1"))
     goodput, *_ = blocks(comparison_page(rows), "measures")
     assert isinstance(goodput, Bars)
     assert goodput.categories == ("w0", "w1", "all scenarios")
@@ -47,7 +37,8 @@ def test_policies_are_grouped_by_scenario_with_intervals() -> None:
 
 
 def test_a_scenario_ranks_its_policies_with_gains() -> None:
-    (table,) = blocks(comparison_page(compared(policies=3)), "in-all-scenarios")
+    rows = compared(("migrator", "peer 1", "peer 2"))
+    (table,) = blocks(comparison_page(rows), "in-all-scenarios")
     assert isinstance(table, Table)
     assert "95% confidence interval of the difference from migrator" in table.caption
     assert [row[0] for row in table.rows] == ["migrator", "peer 1", "peer 2"]

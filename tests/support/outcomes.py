@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.core.comparison import Row, summarise
 from migrator.core.outcome import Tally
 from migrator.core.problem import Charge, Holding, Instance, Kind, Share, Task
 from migrator.records.outcome import PlanGap, RunOutcome, TenantOutcome, WindowOutcome
@@ -110,6 +111,16 @@ def auto(outcome: RunOutcome, forecaster: str = "auto") -> RunOutcome:
         for window in outcome.windows
     )
     return replace(outcome, forecaster=forecaster, windows=windows)
+
+
+def compared(policies: Sequence[str], scenarios: int = 2, seeds: int = 2) -> tuple[Row, ...]:
+    """Policies, the best first, in one window of each scenario."""
+    return summarise(
+        run(policy, f"w{number}", seed, windows=1, late=10 + 10 * index + seed)
+        for number in range(scenarios)
+        for index, policy in enumerate(policies)
+        for seed in range(seeds)
+    )
 
 
 def run(

@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from support.children import child
 from support.nvidia_programs import NvidiaPrograms
 
 from migrator.core.catalogue import Place, board
@@ -169,12 +169,8 @@ def test_a_later_process_finds_the_daemon_again(programs: NvidiaPrograms, state:
         "driver.create(Place(4, '3g.71gb')); print(driver.daemon.running(), flush=True);"
         "import time; time.sleep(60)"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(state)], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        pid = int(process.stdout.readline())
-        process.kill()
+    with child("-c", code, state) as (_, line):
+        pid = int(line)
     driver = MpsDriver.open(0, state)
     assert running(driver) == pid
     (three,) = driver.instances()

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from support.children import child
 from support.fake_nvml.library import installed
 from support.fake_nvml.machine import FakeNvml, FaultKind
 
@@ -193,16 +194,11 @@ def test_one_that_stays_is_never_killed_and_the_next_run_clears_up(
 def test_what_a_killed_run_left_is_removed_by_the_next(machine: Machine) -> None:
     fake = machine()
     fake.foreign(0, "1g.6gb")
-    arguments = ["profiling.killed", "mig", "28", os.environ[MACHINE]]
-    run = subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.PIPE)
-    assert run.stdout is not None
-    assert run.stdout.readline() == b"at work\n"
-    at_work = f"is being changed by process {run.pid}"
-    with pytest.raises(GpuError, match=at_work), Mig.find(0).open():
-        pass
-    run.kill()
-    run.wait()
-    run.stdout.close()
+    with child("-m", "profiling.killed", "mig", 28, os.environ[MACHINE]) as (run, line):
+        assert line == "at work"
+        at_work = f"is being changed by process {run.pid}"
+        with pytest.raises(GpuError, match=at_work), Mig.find(0).open():
+            pass
     assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
     with Mig.find(0).open():
         assert layout(fake) == ["1g.6gb at 0"]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from support import PYTHONPATH
+from support.children import child
 from support.served_models import HANG, SLOW
 from support.serving import (
     OBEDIENT,
@@ -207,17 +208,10 @@ asyncio.run(life())
 
 
 def test_everything_ends_with_a_killed_daemon(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", DAEMON, str(tmp_path / "run")],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as daemon:
-        assert daemon.stdout is not None
-        forkserver = int(daemon.stdout.readline())
-        everybody = {forkserver, *children(forkserver)}
+    with child("-c", DAEMON, tmp_path / "run") as (_, forkserver):
+        everybody = {int(forkserver), *children(int(forkserver))}
         assert len(everybody) >= 3
         assert all(map(is_running, everybody))
-        daemon.kill()
     run_on_uvloop(until_async(lambda: not any(map(is_running, everybody))))
 
 

@@ -13,13 +13,13 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from packaging.requirements import Requirement
+from support.installed import link_packages, required
 
 from migrator.cli import app
 
@@ -99,27 +99,6 @@ NO_DAEMON = {
 """Commands that speak to a daemon, of which there is none here."""
 
 
-def requirements(texts: Iterable[str]) -> set[str]:
-    """The distributions that these requirements install, with those that they need in turn."""
-    needed_packages: dict[tuple[str, frozenset[str]], None] = {}
-    todo = [Requirement(text) for text in texts]
-    while todo:
-        requirement = todo.pop()
-        key = (requirement.name, frozenset(requirement.extras))
-        if key in needed_packages:
-            continue
-        needed_packages[key] = None
-        try:
-            needed = distribution(requirement.name).requires or []
-        except PackageNotFoundError:  # of another platform
-            continue
-        for dependency in map(Requirement, needed):
-            wanted = ({"extra": extra} for extra in (*requirement.extras, ""))
-            if dependency.marker is None or any(map(dependency.marker.evaluate, wanted)):
-                todo.append(dependency)
-    return {name for name, _ in needed_packages}
-
-
 def verbs(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     for name, command in group.commands.items():
         verb = (*path, str(name))
@@ -182,14 +161,7 @@ class Environment:
         for extra in extras:
             listed += PROJECT["optional-dependencies"][extra]
         plain = [text for text in listed if Requirement(text).name != PROJECT["name"]]
-        for name in requirements(plain):
-            try:
-                installed = distribution(name)
-            except PackageNotFoundError:
-                continue
-            for top in {file.parts[0] for file in installed.files or []} - {"..", "__pycache__"}:
-                if not (site / top).exists():
-                    (site / top).symlink_to(str(installed.locate_file(top)))
+        link_packages(site, required(plain))
         for example in (*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.json")):
             (folder / example.name).symlink_to(example)
         (folder / "profiles.json").symlink_to(EXAMPLES / "live.profiles.json")

@@ -152,8 +152,10 @@ def test_windows_without_drift_are_named_once(tmp_path: Path) -> None:
 
 
 QUICKSTART, LIVE = example_text("quickstart"), example_text("live")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SERVED = str(EXAMPLES / "live.yaml")
 LIVE_CLUSTER = (
-    (Path(__file__).parents[2] / "examples" / "live_cluster.yaml")
+    (EXAMPLES / "live_cluster.yaml")
     .read_text(encoding="utf-8")
     .replace("live.profiles.json", "assumed")
 )
@@ -235,9 +237,11 @@ def test_every_verb_is_in_a_group_of_the_help() -> None:
         (["live.yaml", "--model", "small-cnn"], "--model: the scenario says it"),
         (["--model", "small-cnn", "--data", "no/folder"], "--data: there is no folder"),
         (["--model", "small-cnn", "--data", "nc-nothing"], "nc-nothing"),
+        ([SERVED, "--log-format", "xml"], "--log-format: 'xml' is not known; use text or json"),
+        ([SERVED, "--log-level", "loud"], "--log-level: 'loud' is not known; use debug or info"),
     ],
 )
-def test_a_model_or_a_scenario_is_served(arguments: list[str], said: str) -> None:
+def test_what_serve_cannot_begin_with_is_refused(arguments: list[str], said: str) -> None:
     assert said in refused("serve", *arguments)
 
 

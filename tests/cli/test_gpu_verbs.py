@@ -14,8 +14,10 @@ import pytest
 from support.gpu_cli import Answer, gpu
 from support.waiting import until
 
-from migrator.core.catalogue import Place
-from migrator.gpu.drivers.virtual_board import EmulatedDriver, register_use
+from migrator.cli.gpu_verbs import room, slices
+from migrator.core.catalogue import Board, Place, board, boards
+from migrator.gpu.drivers.base import GpuInstance
+from migrator.gpu.drivers.virtual_board import EmulatedDriver, VirtualBoard, register_use
 from migrator.gpu.layout_file import layout_to_yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
@@ -179,9 +181,6 @@ def test_doctor_finds_nothing_on_a_sound_gpu_and_a_half_made_instance(state: Pat
     sound = emulated("doctor")
     assert sound.code == OK
     assert {line.split()[0] for line in sound.out.splitlines()} == {"ok"}
-    from migrator.core.catalogue import board
-    from migrator.gpu.drivers.virtual_board import VirtualBoard
-
     emulated("clear")
     path, uuid = state / "emulated" / "gpu-0.json", EmulatedDriver(state).gpu().uuid
     VirtualBoard(path, board("A100-40GB"), uuid).create_gpu_instance(Place(4, "3g.20gb"))
@@ -290,3 +289,39 @@ def test_a_killed_apply_is_settled_by_the_next_command(
     assert (done.code, done.err) == (OK, note)
     assert emulated("assert", BOTH).code == OK
     assert emulated("doctor").code == OK
+
+
+# A GPU drawn: slices, and where another instance would fit.
+
+
+def there(*places: Place) -> list[GpuInstance]:
+    return [GpuInstance(place, number, f"MIG-{number}") for number, place in enumerate(places)]
+
+
+def fits(board: Board, profile: str, *places: Place) -> tuple[int, ...]:
+    return room(board, there(*places), board.profile(profile))
+
+
+@pytest.mark.parametrize("name", boards())
+def test_on_an_empty_board_every_profile_fits_at_its_starts(name: str) -> None:
+    for profile in board(name).profiles:
+        assert fits(board(name), profile.name) == tuple(sorted(profile.starts))
+
+
+def test_what_fits_beside_others() -> None:
+    a100 = board("A100-40GB")
+    four, media = Place(0, "4g.20gb"), Place(6, "1g.5gb+me")
+    assert fits(a100, "3g.20gb", four) == (4,)
+    assert fits(a100, "2g.10gb", four, media) == (4,)
+    assert fits(a100, "1g.5gb", four, media) == (4, 5)
+    assert fits(a100, "1g.5gb+me", four, media) == ()  # one per GPU
+    assert fits(a100, "1g.10gb", four, media) == (4,)
+    assert fits(a100, "7g.40gb", media) == ()
+
+
+def test_slices_drawn() -> None:
+    drawn = slices(board("A100-40GB"), there(Place(4, "2g.10gb"), Place(6, "1g.5gb")))
+    assert drawn.splitlines() == [
+        "slice    0       1       2       3       4       5       6       7",
+        "      ................................[   2g.10gb    ][1g.5gb]........",
+    ]

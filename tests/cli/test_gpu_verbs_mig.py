@@ -81,10 +81,7 @@ def test_a_foreign_instance_in_the_way(fake: FakeNvml) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [
-        (FaultKind.NO_LIBRARY, "no NVIDIA driver library"),
-        (FaultKind.NO_DRIVER, "not loaded"),
-    ],
+    [(FaultKind.NO_LIBRARY, "no NVIDIA driver library"), (FaultKind.NO_DRIVER, "not loaded")],
 )
 def test_no_driver(fake: FakeNvml, kind: FaultKind, words: str) -> None:
     fake.fault(kind, None)

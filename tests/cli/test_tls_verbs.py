@@ -80,9 +80,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
 
-def test_verbs_of_the_same_machine_trust_what_their_daemon_has_published(
-    daemon: Encrypted,
-) -> None:
+def test_verbs_of_the_same_machine_trust_what_their_daemon_has_published(daemon: Encrypted) -> None:
     done = run("admin", "pause", *daemon.own, "--yes")
     assert done.exit_code == 0, done.output
     status = run("status", "--state", str(daemon.state), "--token", ADMIN)

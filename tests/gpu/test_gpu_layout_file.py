@@ -238,10 +238,7 @@ def test_entries_for_some_gpus() -> None:
 
 def test_of_several_entries_that_fit_the_last_counts() -> None:
     data = parted(
-        x=[
-            wants() | {"mig-devices": {"3g.20gb": 2}},
-            wants([1]) | {"mig-devices": {"7g.40gb": 1}},
-        ]
+        x=[wants() | {"mig-devices": {"3g.20gb": 2}}, wants([1]) | {"mig-devices": {"7g.40gb": 1}}]
     )
     assert parse_layout(data, gpu_of(index=1)).layout.counts == {"7g.40gb": 1}
 

@@ -139,10 +139,7 @@ def test_the_board_of_shares_has_all_slices_of_the_gpu(state: Path) -> None:
 def test_the_board_of_another_gpu_or_of_mig_is_refused(
     state: Path, name: str, message: str
 ) -> None:
-    with (
-        pytest.raises(InputError, match=message),
-        open_driver("mps", 0, state=state, board=name),
-    ):
+    with pytest.raises(InputError, match=message), open_driver("mps", 0, state=state, board=name):
         pass
 
 

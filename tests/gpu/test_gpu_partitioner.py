@@ -413,10 +413,7 @@ def test_without_the_intent_on_disk_the_driver_is_not_asked(
     partitioner: Partitioner, driver: Scripted, journal: Journal
 ) -> None:
     journal.path.rename(journal.path.with_name("elsewhere.db"))
-    for change in (
-        lambda: partitioner.apply(Layout((LEFT,))),
-        lambda: partitioner.create(LEFT),
-    ):
+    for change in (lambda: partitioner.apply(Layout((LEFT,))), lambda: partitioner.create(LEFT)):
         with pytest.raises(GpuError, match="without it the GPU is not touched"):
             change()
     assert driver.calls == []

@@ -187,9 +187,7 @@ def test_another_process_with_the_number_of_a_dead_one_holds_nothing(tmp_path: P
         assert on.instances() == (instance,)
 
 
-def test_registering_needs_a_virtual_board_and_an_existing_instance(
-    tmp_path: Path,
-) -> None:
+def test_registering_needs_a_virtual_board_and_an_existing_instance(tmp_path: Path) -> None:
     with register_use({}):
         pass
     on = virtual(tmp_path)

@@ -42,8 +42,7 @@ def built_text(folder: Path, classes: int = 3) -> HfText:
 
 
 @pytest.mark.parametrize(
-    ("save", "side", "close"),
-    [(save_vit, 32, 1e-6), (save_convnext, 50, 1e-2)],
+    ("save", "side", "close"), [(save_vit, 32, 1e-6), (save_convnext, 50, 1e-2)]
 )
 def test_scores_are_those_of_the_library(
     save: Save, side: int, close: float, tmp_path: Path
@@ -161,10 +160,7 @@ PROCESSOR = "preprocessor_config.json"
             lambda folder: _config(folder, model_type="new", auto_map={"AutoConfig": "c.C"}),
             "set MIGRATOR_TRUST_REMOTE_CODE=1",
         ),
-        (
-            lambda folder: (folder / PROCESSOR).write_text("{"),
-            "image processor cannot",
-        ),
+        (lambda folder: (folder / PROCESSOR).write_text("{"), "image processor cannot"),
         (lambda folder: _config(folder, PROCESSOR, image_mean=[0.5]), "not three usable numbers"),
         (
             lambda folder: _config(folder, id2label=None, label2id=None, num_labels=10**9),

@@ -207,10 +207,7 @@ def test_an_error_leaves_the_gpu_as_it_was(fake: FakeNvml, tmp_path: Path) -> No
     assert "**Unfinished: 1 of 3 measurements.**" in (tmp_path / "report.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGTERM, 143), (signal.SIGKILL, -9)],
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_signal_leaves_the_gpu_as_it_was_at_once_or_in_the_next_run(
     fake: FakeNvml, tmp_path: Path, number: int, code: int
 ) -> None:

@@ -17,10 +17,7 @@ STYLES = {
     "dashboard": files("migrator.dashboard").joinpath("static/page.css").read_text("utf-8"),
 }
 TEXTS = {
-    "report": [
-        *product(("ink", "soft", "link"), ("ground", "raised")),
-        ("ink", "mark"),
-    ],
+    "report": [*product(("ink", "soft", "link"), ("ground", "raised")), ("ink", "mark")],
     "dashboard": [
         *product(("ink", "soft", "warn"), ("ground", "paper", "faint")),
         ("paper", "ink"),

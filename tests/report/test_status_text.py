@@ -9,12 +9,7 @@ import pytest
 from support.live_records import Made, write_run
 
 from migrator.core.catalogue import board
-from migrator.records.current_run import (
-    CurrentRun,
-    DaemonProbe,
-    DaemonState,
-    current_run,
-)
+from migrator.records.current_run import CurrentRun, DaemonProbe, DaemonState, current_run
 from migrator.records.rows import ActionRecord, EventRecord
 from migrator.records.store import RecentRows, read_recent
 from migrator.report.run_json import status_json

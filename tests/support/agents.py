@@ -19,11 +19,7 @@ from support.http_client import HTTP
 from support.live_daemon import PROFILES, pictures_body, tenant_section
 from support.means_model import Means
 
-VARIABLES = {
-    "PYTHONPATH": PYTHONPATH,
-    "MIGRATOR_EMULATED_PACE": "0.1",
-    "OMP_NUM_THREADS": "1",
-}
+VARIABLES = {"PYTHONPATH": PYTHONPATH, "MIGRATOR_EMULATED_PACE": "0.1", "OMP_NUM_THREADS": "1"}
 PICTURE = np.zeros((3, 16, 16), np.uint8)
 _WEIGHTS = "first.safetensors"
 

@@ -84,11 +84,7 @@ class Served:
         return status
 
     def infer(
-        self,
-        tenant: str,
-        picture: np.ndarray,
-        given_id: str,
-        timeout_s: float | None = PATIENCE_S,
+        self, tenant: str, picture: np.ndarray, given_id: str, timeout_s: float | None = PATIENCE_S
     ) -> httpx.Response:
         """`timeout_s`: in place of the tenant's objective, which a busy machine may miss."""
         headers = {} if timeout_s is None else {"timeout-ms": f"{1e3 * timeout_s:g}"}
@@ -136,11 +132,7 @@ def pictures_body(pictures: np.ndarray, given_id: str = "") -> dict[str, Any]:
 
 
 def scenario_file(
-    folder: Path,
-    *tenants: str,
-    window_s: int = 3,
-    policy: str = "static-4-3",
-    **profile: object,
+    folder: Path, *tenants: str, window_s: int = 3, policy: str = "static-4-3", **profile: object
 ) -> Path:
     """A scenario of these tenants, with its profile beside it; `profile`: what is other in it."""
     made: dict[str, Any] = {**PROFILES["profiles"][0], **profile}
@@ -196,11 +188,7 @@ def started(
 
 @contextmanager
 def served(
-    path: Path,
-    state: Path,
-    *options: str,
-    token: str = "",
-    **variables: str,
+    path: Path, state: Path, *options: str, token: str = "", **variables: str
 ) -> Iterator[Served]:
     """The daemon, serving; ended whatever happens. `token`: for administration."""
     headers = {"authorization": f"Bearer {token}"} if token else {}

@@ -146,13 +146,8 @@ def test_the_board_of_another_gpu_or_of_mig_is_refused(
 def test_a_gpu_without_mig_is_divided_into_sevenths(programs: NvidiaPrograms, state: Path) -> None:
     programs.smi("NVIDIA GeForce RTX 4090", 24564)
     driver = MpsDriver.open(0, state)
-    assert [profile.name for profile in driver.gpu().board.profiles] == [
-        "1g.3gb",
-        "2g.6gb",
-        "3g.12gb",
-        "4g.12gb",
-        "7g.24gb",
-    ]
+    names = [profile.name for profile in driver.gpu().board.profiles]
+    assert names == ["1g.3gb", "2g.6gb", "3g.12gb", "4g.12gb", "7g.24gb"]
     share = driver.create(Place(4, "3g.12gb"))
     assert driver.environment(share)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "42.5"
     driver.destroy(share)
@@ -395,13 +390,8 @@ def test_clocks_and_memory_are_read_and_missing_values_are_none(
 
 
 def test_percentages_are_rounded_up_so_that_mps_gives_all_sms() -> None:
-    assert [percentage(sms, 132) for sms in (16, 32, 60, 64, 132)] == [
-        "12.2",
-        "24.3",
-        "45.5",
-        "48.5",
-        "100",
-    ]
+    percentages = [percentage(sms, 132) for sms in (16, 32, 60, 64, 132)]
+    assert percentages == ["12.2", "24.3", "45.5", "48.5", "100"]
     for device in (56, 98, 108, 132, 148):
         for sms in range(1, device + 1):
             assert int(float(percentage(sms, device)) * device / 100 + 1e-9) == sms

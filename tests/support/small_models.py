@@ -1,10 +1,12 @@
-"""Small models of transformers that tests save and read back."""
+"""Small models of transformers that tests save and read back, and trained copies of any."""
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from migrator.learn.registry import transformers
@@ -69,3 +71,16 @@ def _save(kind: Any, config: Any, processor: Any, folder: Path, seed: int) -> An
     network.save_pretrained(folder)
     processor.save_pretrained(folder)
     return network
+
+
+def train_copy(model: Any, again: Any, path: Path, lr: float, steps: int = 1) -> list[float]:
+    """The losses of a copy, which leaves the model as it is and gives `again` its weights."""
+    inputs, labels = model.example(4), np.array([0, 1, 2, 0])
+    before = model.infer(inputs)
+    trained = copy.deepcopy(model)
+    losses = [trained.train_step(inputs, labels, lr) for _ in range(steps)]
+    np.testing.assert_array_equal(model.infer(inputs), before)
+    trained.save(path)
+    again.load(path)
+    np.testing.assert_array_equal(again.infer(inputs), trained.infer(inputs))
+    return losses

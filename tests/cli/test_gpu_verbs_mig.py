@@ -29,8 +29,8 @@ def mig(*arguments: str | Path) -> Answer:
     return gpu(*arguments, "--driver", "mig")
 
 
-def places(fake: FakeNvml, index: int = 0) -> list[Place]:
-    return [instance.place for instance in fake.instances(index)]
+def places(fake: FakeNvml) -> list[Place]:
+    return [instance.place for instance in fake.instances()]
 
 
 def test_mig_is_the_driver_where_there_are_gpus_and_nothing_is_said_of_it() -> None:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.api_server import CLASSES, SIDE, image_body
+from support.api_server import CLASSES, SIDE, image_body, triton_image
 from support.stand_in_worker import POISON
 
 from migrator.serving.http.app import OPERATIONS
@@ -30,12 +30,6 @@ def server(client: httpx.Client) -> Iterator[Any]:
     server = triton.InferenceServerClient(client.base_url.netloc.decode())
     yield server
     server.close()
-
-
-def images(rows: int, value: int, *, binary: bool = True) -> Any:
-    sent = triton.InferInput("input", [rows, 3, SIDE, SIDE], "UINT8")
-    sent.set_data_from_numpy(np.full((rows, 3, SIDE, SIDE), value, np.uint8), binary_data=binary)
-    return sent
 
 
 def test_the_triton_client_finds_its_way(server: Any) -> None:
@@ -73,7 +67,7 @@ def test_the_triton_client_gets_its_answers(
             triton.InferRequestedOutput(name, binary_data=answered_binary)
             for name in ("class_name", "label", "scores")
         ]
-    inputs = [images(2, 5, binary=sent_binary)]
+    inputs = [triton_image(triton, 2, 5, binary_data=sent_binary)]
     answer = server.infer("images", inputs, outputs=wanted, request_id="mine", timeout=4_000_000)
     assert answer.get_response()["model_version"] == "7"
     assert answer.get_response()["id"] == "mine"
@@ -300,7 +294,7 @@ def test_a_label_may_bring_its_inputs(client: httpx.Client) -> None:
 
 
 def test_a_row_of_several_can_be_labelled(client: httpx.Client, server: Any) -> None:
-    server.infer("images", [images(2, 5)], request_id="two")
+    server.infer("images", [triton_image(triton, 2, 5)], request_id="two")
     for row, status in ((1, 200), (2, 400)):
         sent = {"id": "two", "label": 0, "row": row}
         assert client.post("/v2/models/images/feedback", json=sent).status_code == status

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
-import numpy as np
 import pytest
-from support.api_server import FILE_BYTES, SIDE, image_body, received, running_server
+from support.api_server import FILE_BYTES, SIDE, image_body, received, running_server, triton_image
 from support.certificates import Authority, authority
 from support.waiting import until
 
@@ -95,9 +94,7 @@ def _serial(url: str, ca: Authority) -> str:
 
 
 def _grpc_infer(client: Any) -> Any:
-    tensor = triton.InferInput("input", [1, 3, SIDE, SIDE], "UINT8")
-    tensor.set_data_from_numpy(np.zeros((1, 3, SIDE, SIDE), np.uint8))
-    return client.infer("images", [tensor]).get_response().model_version
+    return client.infer("images", [triton_image(triton)]).get_response().model_version
 
 
 def _grpc_serial(address: str, ca: Authority) -> str:

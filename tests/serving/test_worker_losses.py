@@ -45,12 +45,6 @@ def _own_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedWorkers]:
-    with shared_workers(tmp_path_factory.mktemp("shared") / "run") as shared:
-        yield shared
-
-
-@pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedWorkers]:
     """They give up a stopped process soon, and wait for less time than a slow model is built."""
     with shared_workers(tmp_path_factory.mktemp("impatient") / "run", hang_s=4.0) as shared:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ from support.detector_model import Detector, Picky, scenes
 from support.served_models import SLOW
 from support.serving import (
     OBEDIENT,
-    SharedWorkers,
     assignment,
     children,
     pictures,
-    shared_workers,
     started,
     with_workers,
 )
@@ -37,12 +34,6 @@ from migrator.serving.router import Router
 from migrator.serving.workers.forkserver_process import build_all
 from migrator.serving.workers.messages import ModelFaultError, ModelSpec, WorkerLostError
 from migrator.serving.workers.pool import Workers
-
-
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedWorkers]:
-    with shared_workers(tmp_path_factory.mktemp("shared") / "run") as shared:
-        yield shared
 
 
 @with_workers

@@ -100,44 +100,35 @@ def test_a_board_that_calls_itself_anything_goes_out_and_comes_back(name: str) -
 # What it refuses.
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ([], "the layout is an empty list"),
-        ("3g.20gb", "the layout is '3g.20gb'"),
-        ({"instances": []}, "version: the key is missing"),
-        ({"version": 2, "instances": []}, "version: 2 is not supported"),
-        ({"version": "1", "instances": []}, "version: '1' is not supported"),
-        ({"version": 1}, "instances: the key is missing"),
-        ({"version": 1, "instance": []}, "instance: unknown key; did you mean instances?"),
-        (entry(gpu="A100-4GB"), "gpu: there is no board 'A100-4GB'; did you mean A100-40GB?"),
-        (entry(gpu="H200-141GB"), "for H200-141GB, but GPU 0 is A100-40GB"),
-        (entry({"profil": "3g.20gb"}), "instances[0].profil: unknown key; did you mean profile?"),
-        (entry({"start": 4}), "instances[0]: neither profile nor gpcs"),
-        (entry({"profile": "3g.20gb", "gpcs": 3}), "instances[0]: both profile and gpcs"),
-        (entry({"profile": "3g.40gb", "start": 4}), "did you mean 3g.20gb?"),
-        (entry({"gpcs": 5, "start": 0}), "instances[0].gpcs: A100-40GB has no instance of 5 GPCs"),
-        (entry({"gpcs": 3, "start": 1}), "no 3g.20gb at slice 1; use 0 or 4"),
-        (entry({"gpcs": 3, "start": -1}), "instances[0].start: -1 is less than 0"),
-        (entry({"gpcs": 3, "start": "4"}), "instances[0].start: '4' is not an integer"),
-        (entry({"gpcs": 1, "count": 0}), "instances[0].count: 0 is less than 1"),
-        (entry({"gpcs": 1, "count": 2, "start": 0}), "with a start is one instance"),
-        (entry("3g.20gb"), "instances[0]: '3g.20gb' is not an object"),
-        (entry({"gpcs": 4, "start": 0}, {"gpcs": 2, "start": 2}), "overlap on A100-40GB"),
-        (entry({"gpcs": 3, "start": 0}, {"gpcs": 3, "start": 0}), "overlap on A100-40GB"),
-        (entry({"gpcs": 1, "count": 8}), "8 instances of 1g.5gb"),
-        (entry({"gpcs": 4}, {"gpcs": 4}), "2 instances of 4g.20gb"),
-        (entry({"gpcs": 4}, {"gpcs": 2, "count": 2}), "take 8 GPCs"),
-        ({"kind": "ConfigMap", "data": {}}, "kind: this is a Kubernetes ConfigMap"),
-        ({"steps": []}, "steps: unknown key"),
-    ],
-)
-def test_errors_name_the_key(data: object, message: str) -> None:
-    assert message in refusal(data)
-
-
-def test_a_name_for_a_file_without_names() -> None:
-    assert "leave the name out" in refusal(entry(), name="balanced")
+WRONG_LAYOUTS: list[tuple[object, str]] = [
+    ([], "the layout is an empty list"),
+    ("3g.20gb", "the layout is '3g.20gb'"),
+    ({"instances": []}, "version: the key is missing"),
+    ({"version": 2, "instances": []}, "version: 2 is not supported"),
+    ({"version": "1", "instances": []}, "version: '1' is not supported"),
+    ({"version": 1}, "instances: the key is missing"),
+    ({"version": 1, "instance": []}, "instance: unknown key; did you mean instances?"),
+    (entry(gpu="A100-4GB"), "gpu: there is no board 'A100-4GB'; did you mean A100-40GB?"),
+    (entry(gpu="H200-141GB"), "for H200-141GB, but GPU 0 is A100-40GB"),
+    (entry({"profil": "3g.20gb"}), "instances[0].profil: unknown key; did you mean profile?"),
+    (entry({"start": 4}), "instances[0]: neither profile nor gpcs"),
+    (entry({"profile": "3g.20gb", "gpcs": 3}), "instances[0]: both profile and gpcs"),
+    (entry({"profile": "3g.40gb", "start": 4}), "did you mean 3g.20gb?"),
+    (entry({"gpcs": 5, "start": 0}), "instances[0].gpcs: A100-40GB has no instance of 5 GPCs"),
+    (entry({"gpcs": 3, "start": 1}), "no 3g.20gb at slice 1; use 0 or 4"),
+    (entry({"gpcs": 3, "start": -1}), "instances[0].start: -1 is less than 0"),
+    (entry({"gpcs": 3, "start": "4"}), "instances[0].start: '4' is not an integer"),
+    (entry({"gpcs": 1, "count": 0}), "instances[0].count: 0 is less than 1"),
+    (entry({"gpcs": 1, "count": 2, "start": 0}), "with a start is one instance"),
+    (entry("3g.20gb"), "instances[0]: '3g.20gb' is not an object"),
+    (entry({"gpcs": 4, "start": 0}, {"gpcs": 2, "start": 2}), "overlap on A100-40GB"),
+    (entry({"gpcs": 3, "start": 0}, {"gpcs": 3, "start": 0}), "overlap on A100-40GB"),
+    (entry({"gpcs": 1, "count": 8}), "8 instances of 1g.5gb"),
+    (entry({"gpcs": 4}, {"gpcs": 4}), "2 instances of 4g.20gb"),
+    (entry({"gpcs": 4}, {"gpcs": 2, "count": 2}), "take 8 GPCs"),
+    ({"kind": "ConfigMap", "data": {}}, "kind: this is a Kubernetes ConfigMap"),
+    ({"steps": []}, "steps: unknown key"),
+]
 
 
 @settings(deadline=None)
@@ -261,6 +252,8 @@ def test_mig_off_means_no_instances_with_a_note() -> None:
 @pytest.mark.parametrize(
     ("data", "name", "message"),
     [
+        *((data, None, message) for data, message in WRONG_LAYOUTS),
+        (entry(), "balanced", "leave the name out"),
         ({"version": "v1"}, None, "mig-configs: the key is missing"),
         (
             {"version": 1, "mig-configs": {"a": [wants()]}},
@@ -289,7 +282,7 @@ def test_mig_off_means_no_instances_with_a_note() -> None:
         (parted(a=[wants() | {"mig-device": {}}]), None, "did you mean mig-devices?"),
     ],
 )
-def test_what_is_wrong_in_a_mig_parted_file(data: object, name: str | None, message: str) -> None:
+def test_errors_name_the_key(data: object, name: str | None, message: str) -> None:
     assert message in refusal(data, name=name)
 
 

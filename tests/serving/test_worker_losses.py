@@ -27,7 +27,6 @@ from support.serving import (
     run_on_uvloop,
     shared_workers,
     started,
-    with_workers,
 )
 from support.waiting import until_async
 
@@ -59,7 +58,6 @@ class Losses(list[tuple[ServingWorker, str]]):
         workers.lost = lambda worker, why: self.append((worker, why))
 
 
-@with_workers
 async def test_a_killed_worker_is_noticed_idle_and_serving(workers: Workers) -> None:
     losses = Losses(workers)
     idle, serving = await workers.take(assignment()), await workers.take(assignment())
@@ -79,7 +77,6 @@ async def test_a_killed_worker_is_noticed_idle_and_serving(workers: Workers) -> 
     await idle.release()
 
 
-@with_workers
 async def test_a_worker_that_hangs_is_killed_and_reported(workers: Workers) -> None:
     losses = Losses(workers)
     worker = await workers.take(assignment(limit_s=0.3))
@@ -91,7 +88,6 @@ async def test_a_worker_that_hangs_is_killed_and_reported(workers: Workers) -> N
     assert not is_running(worker.pid)
 
 
-@with_workers
 async def test_a_stopped_worker_is_killed_while_it_takes_an_instance(impatient: Workers) -> None:
     losses = Losses(impatient)
     before = children(impatient.forkserver.pid or 0)
@@ -128,7 +124,6 @@ async def test_a_worker_that_nobody_waits_for_any_more_has_ended_when_all_are_cl
         # else the loop has an open connection when it is closed, and raises
 
 
-@with_workers
 async def test_released_workers_finish_their_batch_and_are_no_losses(workers: Workers) -> None:
     losses = Losses(workers)
     worker = await workers.take(assignment())
@@ -143,7 +138,6 @@ async def test_released_workers_finish_their_batch_and_are_no_losses(workers: Wo
     assert not losses
 
 
-@with_workers
 async def test_a_process_that_is_not_needed_any_more_when_it_is_forked_is_reaped(
     workers: Workers,
 ) -> None:
@@ -161,7 +155,6 @@ async def test_a_process_that_is_not_needed_any_more_when_it_is_forked_is_reaped
     await until_async(lambda: len(forked.read_text(encoding="ascii").split()) == before + 1)
 
 
-@with_workers
 async def test_a_forkserver_that_does_not_answer_is_replaced(impatient: Workers) -> None:
     before = impatient.forkserver.pid or 0
     os.kill(before, signal.SIGSTOP)
@@ -244,7 +237,6 @@ def test_a_process_that_uses_the_gpu_is_recognised(tmp_path: Path) -> None:
     assert has_opened_gpu(tmp_path)
 
 
-@with_workers
 async def test_a_model_that_uses_the_gpu_when_built_is_refused_and_spoils_no_other(
     workers: Workers,
 ) -> None:
@@ -268,7 +260,6 @@ async def test_a_function_that_uses_the_gpu_before_trainings_are_forked_is_refus
     await workers.close()
 
 
-@with_workers
 async def test_workers_outlive_their_forkserver_and_an_added_tenant_has_one_of_its_own(
     workers: Workers,
 ) -> None:
@@ -295,7 +286,6 @@ async def test_workers_outlive_their_forkserver_and_an_added_tenant_has_one_of_i
     await until_async(lambda: not is_running(own))
 
 
-@with_workers
 async def test_forkservers_that_died_must_all_run_again_unless_one_is_not_needed(
     impatient: Workers,
 ) -> None:
@@ -327,7 +317,6 @@ async def _serves(workers: Workers, tenant: str) -> None:
     await worker.release()
 
 
-@with_workers
 async def test_a_forkserver_at_its_limit_of_open_files_says_so_and_goes_on(
     workers: Workers,
 ) -> None:
@@ -345,7 +334,6 @@ async def test_a_forkserver_at_its_limit_of_open_files_says_so_and_goes_on(
     assert "Traceback" not in workers.log.read_text(encoding="utf-8")
 
 
-@with_workers
 async def test_a_daemon_at_its_limit_of_open_files_says_so_and_goes_on(workers: Workers) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = len(list(Path("/proc/self/fd").iterdir())) + 50

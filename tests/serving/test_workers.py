@@ -19,7 +19,6 @@ from support.serving import (
     children,
     pictures,
     started,
-    with_workers,
 )
 from support.waiting import until_async
 
@@ -36,7 +35,6 @@ from migrator.serving.workers.messages import ModelFaultError, ModelSpec, Worker
 from migrator.serving.workers.pool import Workers
 
 
-@with_workers
 async def test_take_infer_release(workers: Workers, tmp_path: Path) -> None:
     weights = tmp_path / "weights"
     weights.write_text("7", encoding="utf-8")
@@ -54,7 +52,6 @@ async def test_take_infer_release(workers: Workers, tmp_path: Path) -> None:
         await worker.infer(batch)
 
 
-@with_workers
 async def test_prepared_workers_wait_and_are_replaced(workers: Workers) -> None:
     assert workers.prepared("a") == 0
     forkserver = workers.forkserver.pid or 0
@@ -73,7 +70,6 @@ async def test_prepared_workers_wait_and_are_replaced(workers: Workers) -> None:
     assert children(forkserver) - before == {worker.pid}
 
 
-@with_workers
 async def test_weights_are_loaded_and_swapped_between_batches(
     workers: Workers, tmp_path: Path
 ) -> None:
@@ -91,7 +87,6 @@ async def test_weights_are_loaded_and_swapped_between_batches(
     assert (worker.assignment.version, worker.assignment.weights) == (2, second)
 
 
-@with_workers
 async def test_weights_that_cannot_be_used_leave_the_old_ones_serving(
     workers: Workers, tmp_path: Path
 ) -> None:
@@ -111,7 +106,6 @@ async def test_weights_that_cannot_be_used_leave_the_old_ones_serving(
     assert children(workers.forkserver.pid or 0) - before == {worker.pid}
 
 
-@with_workers
 async def test_every_batch_has_its_own_answer_also_after_one_nobody_waits_for(
     workers: Workers,
 ) -> None:
@@ -126,7 +120,6 @@ async def test_every_batch_has_its_own_answer_also_after_one_nobody_waits_for(
     assert (await worker.infer(later)).scores[0, 0] == 7
 
 
-@with_workers
 async def test_an_emulated_batch_takes_as_long_as_was_measured(workers: Workers) -> None:
     worker = await workers.take(assignment(latency_ms={1: 20.0, 4: 50.0}))
     for batch, least_s in [(1, 0.02), (2, 0.05), (4, 0.05), (6, 0.05)]:
@@ -135,7 +128,6 @@ async def test_an_emulated_batch_takes_as_long_as_was_measured(workers: Workers)
         assert time.perf_counter() - began_s >= least_s
 
 
-@with_workers
 async def test_a_worker_holds_its_instance_until_it_is_released(
     workers: Workers, tmp_path: Path
 ) -> None:
@@ -152,7 +144,6 @@ async def test_a_worker_holds_its_instance_until_it_is_released(
         await workers.take(assignment(environment=environment))
 
 
-@with_workers
 async def test_workers_get_no_secrets_and_no_sockets_of_the_daemon(workers: Workers) -> None:
     assert os.environ["MIGRATOR_ADMIN_TOKEN"] == "hush"
     await workers.prepare("a", 1)
@@ -168,7 +159,6 @@ async def test_workers_get_no_secrets_and_no_sockets_of_the_daemon(workers: Work
     assert workers.log.stat().st_mode & 0o777 == 0o600
 
 
-@with_workers
 async def test_what_is_not_known_is_refused(workers: Workers) -> None:
     with pytest.raises(InputError, match="name one of a"):
         await workers.take(assignment(tenant="b"))

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +73,6 @@ def shared_workers(folder: Path, *, hang_s: float = 20.0) -> Iterator[SharedWork
         finally:
             runner.run(workers.close())
         assert not any(map(is_running, processes))
-
-
-def with_workers(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Decorator of an asynchronous test whose first fixture is a `SharedWorkers`."""
-    first = next(iter(signature(test).parameters))
-    return wraps(test)(lambda **fixtures: fixtures.pop(first).run(test, fixtures))
 
 
 @asynccontextmanager

@@ -24,13 +24,8 @@ from support.waiting import LIMIT_S
 OBEDIENT = "support.served_models:Obedient"
 
 
-def run(doing: Coroutine[Any, Any, None]) -> None:
-    """Run a test in a loop of its own, with a limit."""
-    asyncio.run(asyncio.wait_for(doing, LIMIT_S))
-
-
 def run_on_uvloop(doing: Coroutine[Any, Any, None]) -> None:
-    """The same on the loop that the daemon runs on."""
+    """Run a test in a loop of its own, as the daemon runs on, with a limit."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(doing, LIMIT_S))
 

@@ -89,6 +89,12 @@ def answer(*arguments: str | Path, code: int = OK) -> str:
     return done.out
 
 
+def hand_made(goodput: float, slots: list[Json], **more: object) -> Json:
+    """A plan that no planner has made."""
+    said = {"goodput": goodput, "upper_bound": goodput, "solver": "hand", "solve_s": 0}
+    return {**said, "retrainings": [], "slots": slots, **more}
+
+
 Write = Callable[[object], Path]
 
 
@@ -163,14 +169,7 @@ def test_check_names_what_a_plan_breaks(write: Write) -> None:
     slot, moved = (
         {"instances": [{"start": at, "gpcs": 2, "task": "b/inference"}]} for at in (0, 2)
     )
-    good: Json = {
-        "goodput": 0.8 * (4 * 4 + 4 * 18),
-        "upper_bound": 100,
-        "solver": "hand",
-        "solve_s": 0,
-        "retrainings": [],
-        "slots": [*[slot] * 4, *[moved] * 4],
-    }
+    good = hand_made(0.8 * (4 * 4 + 4 * 18), [*[slot] * 4, *[moved] * 4], upper_bound=100)
     right = write(good)
     answer("check", problem, right)
     # The move in slot 4 is free under `paper` only: half of 18 is served there.
@@ -203,16 +202,13 @@ def test_check_refuses_a_plan_below_a_floor_that_another_plan_meets(write: Write
         ]
     }
     trains = {"start": 2, "gpcs": 1, "task": "a/retraining"}
-    penalty = 8 * 6.2 * (52 + 8 * 18)
-    low: Json = {
-        "goodput": 0.5 * 20 + 0.9 * 32 + 0.8 * 80,
-        "penalty": penalty,
-        "upper_bound": 200,
-        "solver": "hand",
-        "solve_s": 0,
-        "retrainings": [{"tenant": "a", "start": 0, "end": 4, "gpcs": 1}],
-        "slots": [{"instances": [*slot["instances"], trains]}] * 4 + [slot] * 4,
-    }
+    low = hand_made(
+        0.5 * 20 + 0.9 * 32 + 0.8 * 80,
+        [{"instances": [*slot["instances"], trains]}] * 4 + [slot] * 4,
+        penalty=8 * 6.2 * (52 + 8 * 18),
+        upper_bound=200,
+        retrainings=[{"tenant": "a", "start": 0, "end": 4, "gpcs": 1}],
+    )
     said = answer("check", floors, write(low), code=FAILED)
     assert said == (
         "the plan is 49.6 requests short of the floors of 'b', but a plan that is 0.0 short "
@@ -241,16 +237,7 @@ def test_check_doubts_what_a_plan_says_about_itself(write: Write) -> None:
     problem = write(WINDOW | {"tenants": [WINDOW["tenants"][1]]})
     slot = {"instances": [{"start": 0, "gpcs": 2, "task": "b/inference"}]}
     goodput = 0.8 * (4 * 4 + 4 * 18)
-    plan: Json = {
-        "goodput": goodput,
-        "upper_bound": goodput,
-        "gap": 0.0,
-        "status": "proven optimal",
-        "solver": "hand",
-        "solve_s": 0,
-        "retrainings": [],
-        "slots": [slot] * 8,
-    }
+    plan = hand_made(goodput, [slot] * 8, gap=0.0, status="proven optimal")
     answer("check", problem, write(plan))
     printed = answer("check", problem, write(plan | {"upper_bound": 2 * goodput}), code=FAILED)
     assert [line.split(", but")[0] for line in printed.splitlines()] == [

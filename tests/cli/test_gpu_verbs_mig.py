@@ -10,8 +10,6 @@ from support.fake_nvml.library import installed
 from support.fake_nvml.machine import FakeNvml, FaultKind
 from support.gpu_cli import Answer, gpu
 
-from migrator.core.catalogue import Place
-
 EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
 BOTH = EXAMPLES / "serve-and-retrain.yaml"
 OK, REFUSED = 0, 3
@@ -27,10 +25,6 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
 
 def mig(*arguments: str | Path) -> Answer:
     return gpu(*arguments, "--driver", "mig")
-
-
-def places(fake: FakeNvml) -> list[Place]:
-    return [instance.place for instance in fake.instances()]
 
 
 def test_mig_is_the_driver_where_there_are_gpus_and_nothing_is_said_of_it() -> None:
@@ -65,7 +59,7 @@ def test_mig_mode_is_switched_on_only_where_asked_for(fake: FakeNvml) -> None:
     done = mig("apply", BOTH, "--enable-mig")
     assert done.code == OK
     assert done.err == "note: MIG mode of GPU 0 is on now\n"
-    assert len(places(fake)) == 2
+    assert len(fake.instances()) == 2
 
 
 def test_a_foreign_instance_in_the_way(fake: FakeNvml) -> None:
@@ -76,7 +70,7 @@ def test_a_foreign_instance_in_the_way(fake: FakeNvml) -> None:
     assert "3g.20gb at 4" in done.refusal
     assert f"-dgi -gi {other.number}`" in done.refusal
     assert "note: 3g.20gb at 4 is left: not ours\n" in mig("clear").err
-    assert places(fake) == [Place(4, "3g.20gb")]
+    assert fake.layout() == ["3g.20gb at 4"]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,11 @@ def made(on: VirtualBoard, start: int, profile: str) -> GpuInstance:
     return on.create_compute_instance(on.create_gpu_instance(Place(start, profile)))
 
 
+def unmake(on: VirtualBoard, instance: GpuInstance) -> None:
+    on.destroy_compute_instance(instance)
+    on.destroy_gpu_instance(instance)
+
+
 def every_place(kind: Board) -> list[Place]:
     return [Place(start, profile.name) for profile in kind.profiles for start in profile.starts]
 
@@ -83,8 +88,7 @@ def test_numbers_and_uuids_come_again(tmp_path: Path) -> None:
     on = virtual(tmp_path)
     first = made(on, 0, "1g.5gb")
     made(on, 1, "1g.5gb")
-    on.destroy_compute_instance(first)
-    on.destroy_gpu_instance(first)
+    unmake(on, first)
     assert made(on, 2, "1g.5gb").number == first.number
     again = made(on, 0, "1g.5gb")
     assert (again.uuid, again.number) == (first.uuid, 3)
@@ -95,12 +99,10 @@ def test_numbers_and_uuids_come_again(tmp_path: Path) -> None:
 def test_a_destroy_means_the_instance_that_was_listed(tmp_path: Path) -> None:
     on = virtual(tmp_path)
     first = made(on, 0, "1g.5gb")
-    on.destroy_compute_instance(first)
-    on.destroy_gpu_instance(first)
+    unmake(on, first)
     other = made(on, 5, "1g.5gb")
     assert other.number == first.number
-    on.destroy_compute_instance(first)
-    on.destroy_gpu_instance(first)
+    unmake(on, first)
     assert on.instances() == (other,)
 
 
@@ -240,8 +242,7 @@ def test_killed_processes_leave_a_board_that_keeps_the_rules(tmp_path: Path) -> 
             time.sleep(draw.uniform(0, 0.02))
         consistent(on)
     for instance in on.instances():
-        on.destroy_compute_instance(instance)
-        on.destroy_gpu_instance(instance)
+        unmake(on, instance)
     made(on, 0, "7g.40gb")
     assert len(list(tmp_path.iterdir())) <= 3, "state, lock, and one unfinished file at most"
 

@@ -68,11 +68,13 @@ def small(ca: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @contextmanager
-def connected(url: str, ca: Authority) -> Iterator[ssl.SSLSocket]:
+def connected(url: str, ca: Authority, *protocols: str) -> Iterator[ssl.SSLSocket]:
     host, _, port = url.removeprefix("https://").partition(":")
+    context = trusting(ca.ca)
+    context.set_alpn_protocols(protocols)
     with (
         closing(socket.create_connection((host, int(port)), timeout=60)) as plain,
-        trusting(ca.ca).wrap_socket(plain, server_hostname=host) as secure,
+        context.wrap_socket(plain, server_hostname=host) as secure,
     ):
         yield secure
 
@@ -98,13 +100,7 @@ def _grpc_infer(client: Any) -> Any:
 
 
 def _grpc_serial(address: str, ca: Authority) -> str:
-    host, _, port = address.partition(":")
-    context = trusting(ca.ca)
-    context.set_alpn_protocols(["h2"])
-    with (
-        closing(socket.create_connection((host, int(port)), timeout=60)) as plain,
-        context.wrap_socket(plain, server_hostname=host) as secure,
-    ):
+    with connected(address, ca, "h2") as secure:
         assert secure.selected_alpn_protocol() == "h2"
         return str((secure.getpeercert() or {})["serialNumber"])
 

@@ -180,6 +180,9 @@ class FakeNvml:
         with self.store.changing() as state:
             state.gpus[0].instances.remove(_at(state.gpus[0], start))
 
+    def layout(self) -> list[str]:
+        return [str(instance.place) for instance in self.instances()]
+
     def instances(self) -> tuple[GpuInstance, ...]:
         """The instances on the board, read without NVML."""
         gpu = self.store.now().gpus[0]

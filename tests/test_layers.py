@@ -227,7 +227,10 @@ def test_heavy_libraries_load_only_where_used(tmp_path: Path) -> None:
 
 
 LIGHT_MODULES = {
+    "migrator.gpu.drivers.registry": {"pynvml", "numpy", "pydantic", "torch"},
     "migrator.profiling.__main__": {"torch", "numba", "pydantic", "typer"},
+    "migrator.serving.http.app": {"torch", "numba", "transformers", "pydantic"},
+    "migrator.serving.http.server": {"torch", "numba", "transformers", "pydantic"},
     "migrator.control.policy_process": {"pydantic", "yaml", "migrator.workload.live"},
     "migrator.cluster.fleet.gateway": {"numba", "migrator.live.daemon"},
     "migrator.cluster.fleet.ray_head": {"numba", "migrator.live.daemon"},

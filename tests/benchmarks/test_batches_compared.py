@@ -8,18 +8,8 @@ import numpy as np
 import pytest
 from support.scenarios import profile
 
-from benchmarks.gpu.batches import (
-    LIVE,
-    SIMULATED,
-    groups,
-    losses,
-)
-from benchmarks.recorded_batches import (
-    Recorded,
-    gpcs_of,
-    measured_slowdown,
-    slowdown,
-)
+from benchmarks.gpu.batches import LIVE, SIMULATED, groups, losses
+from benchmarks.recorded_batches import Recorded, gpcs_of, measured_slowdown, slowdown
 from migrator.core.batch import Batch, BatchKind
 from migrator.core.catalogue import board
 from migrator.core.profiles import Service

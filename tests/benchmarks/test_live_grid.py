@@ -1,8 +1,9 @@
-"""The grid of live settings: its scenarios, and what is computed from rows."""
+"""The grid of live settings: its scenarios, what is computed from rows, and peers that lend."""
 
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -25,6 +26,10 @@ from benchmarks.live_grid import (
     summary,
     table,
 )
+from migrator.forecast.selection import forecaster
+from migrator.policies.policy import lends
+from migrator.policies.registry import policy
+from migrator.simulation.run import run
 from migrator.workload.live import read_live
 
 NAMES = ["uneven-mixed-0.8-30", "two-bursty-1.1-60"]
@@ -105,3 +110,22 @@ def test_a_cell_without_all_policies_is_not_counted() -> None:
     other = [replace(row, cell="other") for row in (*own, splits[0])]
     assert [result.cell for result in results([*own, *splits, *other], OWN)] == ["cell"]
     assert results([*own, *lent], ALL) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "peer"),
+    [
+        ("benchmarks.gpu.lending:EqualMig", "equal-mig"),
+        ("benchmarks.gpu.lending:ParisReconfiguring", "paris-reconfiguring"),
+    ],
+)
+def test_a_peer_with_lending_answers_more_and_decides_alike(path: str, peer: str) -> None:
+    scenario = scenario_of(Cell("two", "bursty", 1.1, 30), 0)
+    lending, own = pickle.loads(pickle.dumps(policy(path))), policy(peer)
+    assert lends(lending, scenario.board)
+    assert not lends(own, scenario.board)
+    outcomes = [run(scenario, chosen, forecaster("last-mean")) for chosen in (lending, own)]
+    slots = [[window.slots for window in outcome.windows] for outcome in outcomes]
+    assert slots[0] == slots[1]
+    received, other = (outcome.tally for outcome in outcomes)
+    assert received.goodput > 1.02 * other.goodput

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from support.scenarios import serves, trains
 
 from benchmarks.missed_instances import Decided, Room, asked_for, followed, visible
 from migrator.core.catalogue import board
-from migrator.core.problem import Instance, Kind, Task
+from migrator.core.problem import Instance
 from migrator.records.rows import UnitRecord
 
 A100 = board("A100-40GB")
-
-
-def serves(tenant: str, start: int, gpcs: int) -> Instance:
-    return Instance(start, gpcs, Task(tenant, Kind.INFERENCE))
-
-
-def trains(tenant: str, start: int, gpcs: int) -> Instance:
-    return Instance(start, gpcs, Task(tenant, Kind.RETRAINING))
 
 
 def ready(unit: str, from_s: float, to_s: float | None, held: Instance) -> UnitRecord:

@@ -4,11 +4,10 @@ import os
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
+from support.installed import link_packages, required
 
 from benchmarks.gpu import offline
 
@@ -38,11 +37,7 @@ def test_markers_are_those_of_the_machine() -> None:
 
 def test_what_is_packed_is_enough(tmp_path: Path) -> None:
     """Beside torch and what it needs, which the machine has; as `unpack.sh` arranges it."""
-    for name in {*packed(), *brought_by("torch")}:
-        installed = distribution(name)
-        for top in {file.parts[0] for file in installed.files or ()} - {"..", "__pycache__"}:
-            if not (tmp_path / top).exists():
-                (tmp_path / top).symlink_to(str(installed.locate_file(top)))
+    link_packages(tmp_path, {*packed(), *required(["torch"])})
     code = (
         "import importlib, sys\n"
         "for name in sys.argv[1:]: importlib.import_module(name)\n"
@@ -66,25 +61,6 @@ def test_what_is_packed_is_enough(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-
-
-def brought_by(name: str) -> set[str]:
-    """The package and the installed ones that it needs."""
-    names, waiting = set[str](), [name]
-    while waiting:
-        package = waiting.pop()
-        try:
-            requires = distribution(package).requires or ()
-        except PackageNotFoundError:  # for other systems
-            continue
-        names.add(package)
-        plain = [
-            requirement
-            for requirement in map(Requirement, requires)
-            if "extra" not in str(requirement.marker)
-        ]
-        waiting += [requirement.name for requirement in plain if requirement.name not in names]
-    return names
 
 
 def test_files_are_divided_into_parts_that_are_small_enough() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import sys
@@ -12,13 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 from support.api_server import running_server
-from support.gpu_cli import migrator
+from support.gpu_cli import Answer, migrator, refused
 from support.live_records import Made, write_run
-from typer.testing import CliRunner, Result
 
-from migrator.cli import app
 from migrator.cli.daemon import read_token
-from migrator.core.errors import InputError, MigratorError
+from migrator.core.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("records")
 TOKENS = {"images": "secret-i", "texts": "secret-t"}
@@ -36,14 +33,14 @@ def guarded() -> Iterator[str]:
         yield url
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["admin", *arguments])
+def run(*arguments: object) -> Answer:
+    return migrator("admin", *arguments)
 
 
-def refused(kind: type[MigratorError], *arguments: str) -> str:
+def failed(*arguments: object) -> str:
     done = run(*arguments)
-    assert type(done.exception) is kind, done.output
-    return str(done.exception)
+    assert done.code == 1, done.err
+    return done.refusal
 
 
 def acted(url: str) -> list[list[str | None]]:
@@ -56,7 +53,7 @@ def test_every_action_is_sent_and_its_outcome_printed(server: tuple[str, int]) -
     for kind in (*of_all, *of_one):
         tenant = "images" if kind in of_one else None
         done = run(kind, *filter(None, [tenant]), "--url", server[0], "--yes")
-        assert (done.exit_code, done.stdout) == (0, f"{kind} in words\n")
+        assert (done.code, done.out) == (0, f"{kind} in words\n")
         assert acted(server[0])[-1] == [kind, tenant, "cli"]
 
 
@@ -65,20 +62,19 @@ def test_what_takes_a_while_says_at_once_what_it_waits_for(
 ) -> None:
     where = ("--url", server[0], "--yes")
     for kind in ("drain", "remove"):
-        said = run(kind, "images", *where).stderr.splitlines()[0]
+        said = run(kind, "images", *where).err.splitlines()[0]
         assert said.startswith("waiting until the requests of images are answered")
     (tmp_path / "more.yaml").write_text("{name: more, model: cifar10}", encoding="utf-8")
     for kind, what in (("load", "images"), ("add", str(tmp_path / "more.yaml"))):
-        said = run(kind, what, *where).stderr.splitlines()[0]
+        said = run(kind, what, *where).err.splitlines()[0]
         assert said.startswith("waiting until an instance serves")
-    assert run("pause", *where).stderr == ""
+    assert run("pause", *where).err == ""
 
 
 def test_the_daemon_is_the_one_of_the_records(server: tuple[str, int], records: Path) -> None:
     url, pid = server
     write_run(records, Made(url=url, pid=pid))
-    done = run("pause", "--yes", "--json")
-    assert json.loads(done.stdout) == {"outcome": "done", "words": "pause in words"}
+    assert run("pause", "--yes", "--json").json == {"outcome": "done", "words": "pause in words"}
 
 
 def test_another_process_at_the_address_is_not_acted_on(
@@ -86,22 +82,20 @@ def test_another_process_at_the_address_is_not_acted_on(
 ) -> None:
     write_run(records, Made(url=server[0]))  # written by this process, which does not listen
     before = acted(server[0])
-    assert "another process" in refused(MigratorError, "pause", "--yes")
+    assert "another process" in failed("pause", "--yes")
     assert acted(server[0]) == before
 
 
 def test_what_the_daemon_refuses_is_printed_and_exits_with_1(server: tuple[str, int]) -> None:
     done = run("roll-back", "texts", "--url", server[0], "--yes")
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == "error: roll-back in words\n"
+    assert (done.code, done.out, done.err) == (1, "", "error: roll-back in words\n")
     done = run("roll-back", "images", "--url", server[0], "--yes", "--json")
-    assert done.exit_code == 1
-    assert json.loads(done.stdout)["outcome"] == "failed"
+    assert (done.code, done.json["outcome"]) == (1, "failed")
 
 
 def test_without_a_terminal_it_must_be_confirmed_by_an_option(server: tuple[str, int]) -> None:
     before = acted(server[0])
-    assert "pass --yes" in refused(InputError, "pause", "--url", server[0])
+    assert "pass --yes" in refused("admin", "pause", "--url", server[0])
     assert acted(server[0]) == before
 
 
@@ -127,23 +121,23 @@ def test_the_token_comes_from_a_file_or_the_environment(
 ) -> None:
     path = tmp_path / "token"
     path.write_text("secret-a\n", encoding="utf-8")
-    assert run("pause", "--url", guarded, "--yes", "--token-file", str(path)).exit_code == 0
+    assert run("pause", "--url", guarded, "--yes", "--token-file", str(path)).code == 0
     monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", "secret-a")
-    assert run("pause", "--url", guarded, "--yes").exit_code == 0
+    assert run("pause", "--url", guarded, "--yes").code == 0
 
 
 def test_a_token_that_is_missing_or_wrong(
     guarded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = ("pause", "--url", guarded, "--yes")
-    assert "MIGRATOR_ADMIN_TOKEN" in refused(InputError, *asked)
+    assert "MIGRATOR_ADMIN_TOKEN" in refused("admin", *asked)
     missing = str(tmp_path / "nothing")
-    assert "--token-file" in refused(InputError, *asked, "--token-file", missing)
+    assert "--token-file" in refused("admin", *asked, "--token-file", missing)
     for wrong in ("guess", "secret-i"):
         monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", wrong)
-        assert "does not accept this admin token" in refused(InputError, *asked)
+        assert "does not accept this admin token" in refused("admin", *asked)
     monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", "two words")
-    assert "characters that no token has" in refused(InputError, *asked)
+    assert "characters that no token has" in refused("admin", *asked)
 
 
 def test_a_token_file_without_a_token_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
@@ -157,16 +151,16 @@ def test_a_token_file_without_a_token_is_refused_before_anything_is_sent(tmp_pat
 
 
 def test_where_no_daemon_runs(records: Path, ended_pid: int) -> None:
-    assert "nothing was served" in refused(InputError, "pause", "--yes")
+    assert "nothing was served" in refused("admin", "pause", "--yes")
     write_run(records, Made(ends=True))
-    assert "has ended; start `migrator serve`" in refused(MigratorError, "pause", "--yes")
+    assert "has ended; start `migrator serve`" in failed("pause", "--yes")
     write_run(records, Made(pid=ended_pid))
-    assert "was killed or crashed" in refused(MigratorError, "pause", "--yes")
+    assert "was killed or crashed" in failed("pause", "--yes")
     write_run(records)
-    assert "still starting" in refused(MigratorError, "pause", "--yes")
+    assert "still starting" in failed("pause", "--yes")
 
 
 def test_an_address_that_is_none() -> None:
     wrong = ("http://[::1", "http://host:99999", "http://host:port", "http://a b")
     for url in ("nonsense", "ftp://host", "http://", *wrong):
-        assert "--url" in refused(InputError, "pause", "--yes", "--url", url)
+        assert "--url" in refused("admin", "pause", "--yes", "--url", url)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
-from support.gpu_cli import migrator
+from support.gpu_cli import answered, migrator, refused
 
-from cli.test_cli import BAD_INPUT, OK, environment
+from cli.test_cli import OK, environment
 from migrator.core.problem import Charge
 from migrator.planning.planners import ready
 from migrator.policies.registry import policies
@@ -82,33 +82,18 @@ def short(tmp_path: Path) -> Path:
     return path
 
 
-def answer(*arguments: object) -> Any:
-    done = migrator(*arguments)
-    assert done.code == OK, done.err
-    return json.loads(done.out)
-
-
 def without_times(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: without_times(member) for key, member in value.items() if key != "plan_s"}
     return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
-def refused(*arguments: object) -> str:
-    done = migrator(*arguments)
-    assert done.code == BAD_INPUT, done.err
-    assert done.out == ""
-    assert done.err.startswith("error: ")
-    assert done.err.count("\n") == 1
-    return done.err
-
-
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"{case['file']} {case['policy']}")
 def test_examples_give_what_they_gave(case: Any) -> None:
     # to a thousandth: other processors round otherwise, and a request may just miss its deadline
-    output = answer(
+    output = answered(
         *("simulate", EXAMPLES / case["file"], "--policy", case["policy"]),
-        *("--windows", case["windows"], "--json"),
+        *("--windows", case["windows"]),
     )
     for key, value in case["found"].items():
         assert output[key] == pytest.approx(value, rel=1e-3, abs=1e-3 * output["received"]), key
@@ -127,8 +112,8 @@ def test_several_policies_are_run_one_after_the_other(short: Path, tmp_path: Pat
     assert "short (1 seed)" in done.out
     page = report.read_text(encoding="utf-8")
     assert "forecast by" in page
-    once = ("--windows", 1, "--seeds", 1, "--processes", 1, "--json")
-    compared = answer("compare", short, *three, *once)
+    once = ("--windows", 1, "--seeds", 1, "--processes", 1)
+    compared = answered("compare", short, *three, *once)
     runs = compared["runs"]
     assert [run["policy"] for run in runs] == list(THREE)
     tenants = [run["windows"][-1]["tenants"][0] for run in runs]
@@ -144,8 +129,8 @@ def test_compare_makes_a_table_a_figure_and_json(small: Path, tmp_path: Path) ->
     assert done.code == OK, done.err
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert "±" in done.out
-    alone = answer("compare", small, *chosen, "--processes", 1, "--json")
-    together = answer("compare", small, *chosen, "--processes", 2, "--json")
+    alone = answered("compare", small, *chosen, "--processes", 1)
+    together = answered("compare", small, *chosen, "--processes", 2)
     assert without_times(alone["runs"]) == without_times(together["runs"])
     assert {row["policy"] for row in alone["rows"]} == {"ekya", "equal-mig"}
     ekya, equal = (row["goodput_share"] for row in alone["rows"])
@@ -157,7 +142,7 @@ def test_compare_makes_a_table_a_figure_and_json(small: Path, tmp_path: Path) ->
 
 
 def test_the_schema_describes_the_examples() -> None:
-    schema = answer("schema")
+    schema = json.loads(migrator("schema").out)
     assert schema["properties"]["version"]["const"] == 1
     assert {"tenants", "gpu", "slot_s", "policy", "forecaster", "seed"} <= set(schema["properties"])
 
@@ -232,9 +217,9 @@ def _wait_for_cpu_time(pid: int, seconds: float) -> None:
 
 
 def test_policies_and_forecasters_are_listed() -> None:
-    listed = answer("policies", "--json")
+    listed = answered("policies")
     assert [policy["name"] for policy in listed] == list(policies())
-    assert [policy["name"] for policy in answer("policies", "ekya", "--json")] == ["ekya"]
+    assert [policy["name"] for policy in answered("policies", "ekya")] == ["ekya"]
     assert "thief" in migrator("policies", "ekya").out
     assert {"last-mean", "informer:FILE,"} <= set(migrator("forecasters").out.split())
     assert {"migrator", "oracle", "ekya", "astraea", "paris", "gpulet", "infless", "miso"} <= set(

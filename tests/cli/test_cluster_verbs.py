@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gpu_cli import migrator
+from support.gpu_cli import answered, migrator, refused
 
 from migrator.cli.cluster_verbs import ray_address
 
@@ -40,15 +40,7 @@ def small(tmp_path: Path) -> Path:
 
 
 def answer(*arguments: object) -> Any:
-    done = migrator(*arguments, "--json", "--jobs", 1)
-    assert done.code == 0, done.err
-    return done.json
-
-
-def refused(*arguments: object) -> str:
-    done = migrator(*arguments)
-    assert done.code == 2, done.err
-    return done.refusal
+    return answered(*arguments, "--jobs", 1)
 
 
 def test_a_plan_has_tenants_gpus_and_the_upper_bound(small: Path) -> None:

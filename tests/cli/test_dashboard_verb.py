@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.gpu_cli import migrator
+from support.gpu_cli import migrator, refused
 from support.live_records import Made, write_run
 from support.live_scenarios import live_file
 from support.page_server import shown
@@ -38,12 +38,9 @@ def test_files_folders_and_served_scenarios_are_sources_and_nothing_can_be_done(
 
 
 def test_what_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    done = migrator("dashboard", "nothing-of-that-name", "--state", tmp_path)
-    assert done.code == 2
-    assert done.refusal.startswith("RECORDS: there is no file, folder or served scenario")
-    done = migrator("dashboard", "--state", tmp_path)
-    assert done.code == 2
-    assert "nothing was served" in done.refusal
+    said = refused("dashboard", "nothing-of-that-name", "--state", tmp_path)
+    assert said.startswith("RECORDS: there is no file, folder or served scenario")
+    assert "nothing was served" in refused("dashboard", "--state", tmp_path)
 
 
 def test_simulate_writes_a_run_per_policy(scenario: Path, tmp_path: Path) -> None:
@@ -62,6 +59,5 @@ def test_simulate_writes_a_run_per_policy(scenario: Path, tmp_path: Path) -> Non
 def test_records_that_cannot_be_written_are_refused_before_the_run(
     scenario: Path, tmp_path: Path
 ) -> None:
-    done = migrator("simulate", scenario, "--records", tmp_path / "runs.txt")
-    assert done.code == 2
-    assert done.refusal == "--records: 'runs.txt' must end in .db"
+    said = refused("simulate", scenario, "--records", tmp_path / "runs.txt")
+    assert said == "--records: 'runs.txt' must end in .db"

@@ -1,11 +1,12 @@
 """Every `migrator` command in the README, the docs and the examples has verbs and options that
-there are."""
+there are, and every script named there is one."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,14 @@ def test_the_readme_states_the_gaps_as_their_page_does() -> None:
     windows, _, _, _, most, _, _ = row.split(" | ")
     said = f"at most 1% below the bound in {most} of {windows} windows"
     assert said in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_documented_scripts_exist_and_run_as_modules() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    pattern = r"-m (benchmarks[.a-z_0-9]*[a-z_0-9])"
+    named = {name for text in texts for name in re.findall(pattern, text)}
+    assert [name for name in sorted(named) if find_spec(name) is None] == []
+    assert not [text for text in texts if "python benchmarks/" in text]
 
 
 def test_there_are_such_commands() -> None:

@@ -15,14 +15,16 @@ import pytest
 from support.gpu_cli import Answer, gpu
 from support.waiting import until
 
-from migrator.core.catalogue import Place
-from migrator.gpu.drivers.virtual_board import EmulatedDriver, register_use
+from migrator.cli.gpu_verbs import room, slices
+from migrator.core.catalogue import Board, Place, board, boards
+from migrator.gpu.drivers.base import GpuInstance
+from migrator.gpu.drivers.virtual_board import EmulatedDriver, VirtualBoard, register_use
 from migrator.gpu.layout_file import layout_to_yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "layouts"
 BOTH = EXAMPLES / "serve-and-retrain.yaml"
 APPLY = [sys.executable, "-m", "migrator", "gpu", "apply", "--driver", "emulated"]
-OK, BAD_INPUT, REFUSED = 0, 2, 3
+OK, REFUSED = 0, 3
 CREATE_4G = {"op": "create", "start": 0, "gpcs": 4, "profile": "4g.20gb"}
 CREATE_3G = {"op": "create", "start": 4, "gpcs": 3, "profile": "3g.20gb"}
 
@@ -190,9 +192,6 @@ def test_doctor_finds_nothing_on_a_sound_gpu_and_a_half_made_instance(state: Pat
     sound = emulated("doctor")
     assert sound.code == OK
     assert {line.split()[0] for line in sound.out.splitlines()} == {"ok"}
-    from migrator.core.catalogue import board
-    from migrator.gpu.drivers.virtual_board import VirtualBoard
-
     emulated("clear")
     path, uuid = state / "emulated" / "gpu-0.json", EmulatedDriver(state).gpu().uuid
     VirtualBoard(path, board("A100-40GB"), uuid).create_gpu_instance(Place(4, "3g.20gb"))
@@ -225,15 +224,13 @@ def test_without_a_state_folder_or_a_known_board_verbs_say_what_is_missing(tmp_p
     file = tmp_path / "file"
     file.touch()
     for verb in (["list"], ["show"], ["export"], ["apply", BOTH], ["clear"]):
-        refused = emulated(*verb, "--state", file)
-        assert refused.code == BAD_INPUT
-        assert "the state folder cannot be made" in refused.refusal
+        said = emulated(*verb, "--state", file).bad_input
+        assert "the state folder cannot be made" in said
     done = emulated("doctor", "--state", file, "--json")
     assert done.code == REFUSED
     assert done.json["checks"][0]["verdict"] == "problem"
-    unknown = emulated("list", "--gpu", "0", "--board", "B100")
-    assert unknown.code == BAD_INPUT
-    assert unknown.refusal.endswith("(`migrator boards` lists all)")
+    unknown = emulated("list", "--gpu", "0", "--board", "B100").bad_input
+    assert unknown.endswith("(`migrator boards` lists all)")
 
 
 def test_a_gpu_that_cannot_be_asked_has_its_error_in_its_line(state: Path, tmp_path: Path) -> None:
@@ -279,9 +276,7 @@ def test_looking_makes_no_gpu_and_fixes_no_board(state: Path, arguments: list[st
 def test_bad_input_is_one_sentence_and_nothing_happens(
     arguments: list[str | Path], sentence: str
 ) -> None:
-    done = emulated(*arguments)
-    assert done.code == BAD_INPUT
-    assert sentence in done.refusal
+    assert sentence in emulated(*arguments).bad_input
     assert not [row for row in emulated("list", "--json").json["gpus"] if row["instances"]]
 
 
@@ -305,3 +300,39 @@ def test_a_killed_apply_is_settled_by_the_next_command(
     assert (done.code, done.err) == (OK, note)
     assert emulated("assert", BOTH).code == OK
     assert emulated("doctor").code == OK
+
+
+# A GPU drawn: slices, and where another instance would fit.
+
+
+def there(*places: Place) -> list[GpuInstance]:
+    return [GpuInstance(place, number, f"MIG-{number}") for number, place in enumerate(places)]
+
+
+def fits(board: Board, profile: str, *places: Place) -> tuple[int, ...]:
+    return room(board, there(*places), board.profile(profile))
+
+
+@pytest.mark.parametrize("name", boards())
+def test_on_an_empty_board_every_profile_fits_at_its_starts(name: str) -> None:
+    for profile in board(name).profiles:
+        assert fits(board(name), profile.name) == tuple(sorted(profile.starts))
+
+
+def test_what_fits_beside_others() -> None:
+    a100 = board("A100-40GB")
+    four, media = Place(0, "4g.20gb"), Place(6, "1g.5gb+me")
+    assert fits(a100, "3g.20gb", four) == (4,)
+    assert fits(a100, "2g.10gb", four, media) == (4,)
+    assert fits(a100, "1g.5gb", four, media) == (4, 5)
+    assert fits(a100, "1g.5gb+me", four, media) == ()  # one per GPU
+    assert fits(a100, "1g.10gb", four, media) == (4,)
+    assert fits(a100, "7g.40gb", media) == ()
+
+
+def test_slices_drawn() -> None:
+    drawn = slices(board("A100-40GB"), there(Place(4, "2g.10gb"), Place(6, "1g.5gb")))
+    assert drawn.splitlines() == [
+        "slice    0       1       2       3       4       5       6       7",
+        "      ................................[   2g.10gb    ][1g.5gb]........",
+    ]

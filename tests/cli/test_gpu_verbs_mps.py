@@ -15,7 +15,7 @@ from migrator.gpu.drivers.mps import MpsDriver
 from migrator.io.processes import boot_id
 
 SERVICES = Path(__file__).parents[2] / "examples" / "layouts" / "small-services.yaml"
-OK, BAD_INPUT, REFUSED = 0, 2, 3
+OK, REFUSED = 0, 3
 
 
 pytestmark = pytest.mark.usefixtures("state")  # a state folder for each test
@@ -35,10 +35,8 @@ def test_without_nvidia_smi_it_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "no nvidia-smi" in mps("show").refusal
-    listed = mps("list", "--json")
-    assert listed.code == BAD_INPUT
-    assert "no nvidia-smi" in listed.refusal
+    assert "no nvidia-smi" in mps("show").bad_input
+    assert "no nvidia-smi" in mps("list", "--json").bad_input
     assert mps("doctor").code == REFUSED
 
 

@@ -7,26 +7,17 @@ import json
 from pathlib import Path
 
 import pytest
+from support.gpu_cli import answered, migrator, refused
 from support.html import ParsedPage
 from support.live_records import Made, write_run
-from typer.testing import CliRunner, Result
-
-from migrator.cli import app
-from migrator.core.errors import InputError
 
 FIGURES = pytest.mark.skipif(not importlib.util.find_spec("plotly"), reason="needs plotly")
 
 
-def asked(*arguments: str, code: int = 0) -> str:
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert done.exit_code == code, done.output
-    return done.stdout
-
-
-def refused(*arguments: str) -> str:
-    done: Result = CliRunner().invoke(app, arguments)
-    assert isinstance(done.exception, InputError), done.output
-    return str(done.exception)
+def asked(*arguments: object, code: int = 0) -> str:
+    done = migrator(*arguments)
+    assert done.code == code, done.err
+    return done.out
 
 
 def test_status_of_a_run_that_runs(records: Path) -> None:
@@ -53,7 +44,7 @@ def test_status_of_a_daemon_that_was_killed(records: Path, ended_pid: int) -> No
 
 def test_status_as_json_has_all_of_it(records: Path) -> None:
     write_run(records)
-    output = json.loads(asked("status", "--json"))
+    output = answered("status")
     assert (output["life"], output["answered"], output["window"]) == ("running", False, 2)
     assert [tenant["name"] for tenant in output["tenants"]] == ["cameras", "photos"]
     assert {unit["state"] for unit in output["units"]} == {"ready", "idle"}
@@ -72,22 +63,8 @@ def test_windows_promised_and_measured(records: Path) -> None:
     lines = asked("windows").splitlines()
     (photos,) = [line for line in lines if line.startswith("       photos") and "85.0%" in line]
     # 1,200 received; in time 1,167, of those 90% correct
-    assert photos.split() == [
-        *(
-            "photos",
-            "1,200",
-            "1,050",
-            "117",
-            "10",
-            "23",
-            "4",
-            "70.0%",
-            "85.0%",
-            "90.0%",
-            "none",
-            "2",
-        )
-    ]
+    expected = "photos 1,200 1,050 117 10 23 4 70.0% 85.0% 90.0% none 2"
+    assert photos.split() == expected.split()
     assert any(line.startswith("2*") for line in lines)
     assert max(map(len, lines)) <= 100
     assert "goodput 2,661 of 3,600 received (73.9%); 96.3% in time" in lines
@@ -96,7 +73,7 @@ def test_windows_promised_and_measured(records: Path) -> None:
 
 def test_windows_as_json_count_what_has_not_ended_by_its_seconds(records: Path) -> None:
     write_run(records)
-    output = json.loads(asked("windows", "--json"))
+    output = answered("windows")
     assert [window["ended"] for window in output["windows"]] == [True, True, False]
     last = output["windows"][2]["tenants"]["cameras"]
     assert (last["received"], last["late"], last["goodput"]) == (300, 10, None)
@@ -118,7 +95,7 @@ def test_one_window_in_detail(records: Path) -> None:
     assert "photos: version 2 adopted, 90.0%: 0.90 beats 0.70" in output
     assert "cameras: refused, 50.0%: 0.50 is below 0.60" in output
     assert max(map(len, output.splitlines())) <= 100
-    whole = json.loads(asked("windows", "1", "--json"))
+    whole = answered("windows", "1")
     assert whole["plan"]["solver"] == "exact"
     assert [version["number"] for version in whole["versions"]] == [0, 2]
 
@@ -131,7 +108,7 @@ def test_the_report_is_one_page_that_needs_no_network(records: Path, tmp_path: P
     assert asked("report", "--out", str(out), "--run", "1") == f"report  {out}\n"
     page = ParsedPage(out.read_text("utf-8"))
     assert "Goodput share by window" not in page.words
-    output = json.loads(asked("report", "--out", str(out), "--run", "1", "--beside", "2", "--json"))
+    output = answered("report", "--out", str(out), "--run", "1", "--beside", "2")
     page = ParsedPage(out.read_text("utf-8"))
     assert {address for address in page.addresses if not address.startswith("#")} == set()
     assert "Goodput share by window" in page.words

@@ -15,13 +15,11 @@ import pytest
 from support.api_server import image_body, running_server
 from support.certificates import Authority, authority
 from support.gateways import gateway
+from support.gpu_cli import answered, migrator, refused
 from support.live_daemon import log_of, scenario_file, started
 from support.waiting import until
-from typer.testing import CliRunner, Result
 
-from migrator.cli import app
 from migrator.cluster.fleet.cluster_map import ClusterMap
-from migrator.core.errors import InputError, MigratorError
 from migrator.io.tls import trusting
 from migrator.serving.http.access import digest
 
@@ -41,8 +39,8 @@ class Encrypted:
     ca: Authority
 
     @property
-    def own(self) -> tuple[str, ...]:
-        return ("--state", str(self.state), "--token-file", str(self.token))
+    def own(self) -> tuple[object, ...]:
+        return ("--state", self.state, "--token-file", self.token)
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +74,12 @@ def daemon(ca: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield Encrypted(url, grpc_address, scenario, state, token, ca)
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments)
-
-
-def test_verbs_of_the_same_machine_trust_what_their_daemon_has_published(
-    daemon: Encrypted,
-) -> None:
-    done = run("admin", "pause", *daemon.own, "--yes")
-    assert done.exit_code == 0, done.output
-    status = run("status", "--state", str(daemon.state), "--token", ADMIN)
-    assert f"running as process {_pid(daemon)} at https://127.0.0.1" in status.output
-    assert run("admin", "resume", *daemon.own, "--yes").exit_code == 0
+def test_verbs_of_the_same_machine_trust_what_their_daemon_has_published(daemon: Encrypted) -> None:
+    done = migrator("admin", "pause", *daemon.own, "--yes")
+    assert done.code == 0, done.err
+    status = migrator("status", "--state", daemon.state, "--token", ADMIN)
+    assert f"running as process {_pid(daemon)} at https://127.0.0.1" in status.out
+    assert migrator("admin", "resume", *daemon.own, "--yes").code == 0
 
 
 def _pid(daemon: Encrypted) -> int:
@@ -101,29 +93,23 @@ def test_verbs_verify_an_address_with_the_given_ca_or_that_of_the_environment(
     daemon: Encrypted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = daemon.url.replace("127.0.0.1", "localhost")
-    token = ("--token-file", str(daemon.token), "--yes")
-    action = ("admin", "replan", *token, "--url")
-    assert run(*action, named, "--ca", str(daemon.ca.ca)).exit_code == 0
-    refused = run(*action, named)
-    assert isinstance(refused.exception, MigratorError)
-    assert "its certificate is not trusted" in str(refused.exception)
-    assert "--ca or SSL_CERT_FILE" in str(refused.exception)
-    refused = run(*action, daemon.url, "--ca", str(daemon.ca.ca))  # 127.0.0.1 is not in it
-    assert "its certificate is not trusted" in str(refused.exception)
+    action = ("admin", "replan", "--token-file", daemon.token, "--yes", "--url")
+    assert migrator(*action, named, "--ca", daemon.ca.ca).code == 0
+    said = migrator(*action, named).refusal
+    assert "its certificate is not trusted" in said
+    assert "--ca or SSL_CERT_FILE" in said
+    said = migrator(*action, daemon.url, "--ca", daemon.ca.ca).refusal  # 127.0.0.1 is not in it
+    assert "its certificate is not trusted" in said
     monkeypatch.setenv("SSL_CERT_FILE", str(daemon.ca.ca))
-    assert run(*action, named).exit_code == 0
-    refused = run(*action, named, "--ca", "no-such-file")
-    assert isinstance(refused.exception, InputError)
+    assert migrator(*action, named).code == 0
+    assert refused(*action, named, "--ca", "no-such-file")
 
 
 def test_load_sends_its_requests_over_tls(daemon: Encrypted) -> None:
     named = daemon.url.replace("127.0.0.1", "localhost")
-    options = ("--url", named, "--windows", "1", "--now", "--json")
-    done = run("load", str(daemon.scenario), *options, "--ca", str(daemon.ca.ca))
-    assert done.exit_code == 0, done.output
-    assert msgspec.json.decode(done.stdout)["sent"] > 0
-    refused = run("load", str(daemon.scenario), *options)
-    assert "its certificate is not trusted" in str(refused.exception)
+    asked = ("load", daemon.scenario, "--url", named, "--windows", 1, "--now")
+    assert answered(*asked, "--ca", daemon.ca.ca)["sent"] > 0
+    assert "its certificate is not trusted" in migrator(*asked).refusal
 
 
 @pytest.mark.parametrize("kind", ["validate", "serve"])
@@ -136,10 +122,9 @@ def test_a_scenario_with_bad_files_is_refused_before_anything_starts(
     text = scenario.read_text(encoding="utf-8")
     tls = "{port: 0, tls: {certificate: pair/tls.crt, key: pair/tls.key}}"
     scenario.write_text(text.replace("{port: 0}", tls), encoding="utf-8")
-    refused = run(kind, str(scenario))
-    shown = refused.output + str(refused.exception)
-    assert refused.exit_code != 0
-    assert f"live.tls.key: {tmp_path}/pair/tls.key cannot be read (No such file" in shown
+    done = migrator(kind, scenario)
+    assert done.code == 2
+    assert f"live.tls.key: {tmp_path}/pair/tls.key cannot be read (No such file" in done.err
 
 
 def _map(folder: Path, url: str) -> str:
@@ -183,12 +168,11 @@ def test_a_gateway_serves_over_tls_and_verifies_its_daemons(ca: Authority, tmp_p
 def test_a_gateway_needs_both_files(ca: Authority, tmp_path: Path) -> None:
     certificate, key = ca.issue(tmp_path / "pair")
     for option, path in (("--tls-certificate", certificate), ("--tls-key", key)):
-        refused = run("gateway", "--map", "map.json", option, str(path))
-        assert "--tls-certificate, --tls-key: set both" in str(refused.exception)
+        said = refused("gateway", "--map", "map.json", option, path)
+        assert "--tls-certificate, --tls-key: set both" in said
     key.unlink()
-    pair = ("--tls-certificate", str(certificate), "--tls-key", str(key))
-    refused = run("gateway", "--map", "map.json", *pair)
-    assert f"--tls-key: {key} cannot be read" in str(refused.exception)
+    pair = ("--tls-certificate", certificate, "--tls-key", key)
+    assert f"--tls-key: {key} cannot be read" in refused("gateway", "--map", "map.json", *pair)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +191,7 @@ def test_verbs_warn_before_they_send_a_token_in_clear_to_another_machine(
 ) -> None:
     monkeypatch.setenv("MIGRATOR_ADMIN_TOKEN", ADMIN)
     scenario = str(scenario_file(tmp_path, "photos"))
-    run(*(scenario if word == "SCENARIO" else word for word in arguments))
+    migrator(*(scenario if word == "SCENARIO" else word for word in arguments))
     assert f"a token is sent in clear to {arguments[0].replace('gateway', 'map')}.invalid" in (
         caplog.text
     )

@@ -12,14 +12,14 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from packaging.requirements import Requirement
+from support.gpu_cli import Answer
+from support.installed import link_packages, required
 
 from migrator.cli import app
 
@@ -99,27 +99,6 @@ NO_DAEMON = {
 """Commands that speak to a daemon, of which there is none here."""
 
 
-def requirements(texts: Iterable[str]) -> set[str]:
-    """The distributions that these requirements install, with those that they need in turn."""
-    needed_packages: dict[tuple[str, frozenset[str]], None] = {}
-    todo = [Requirement(text) for text in texts]
-    while todo:
-        requirement = todo.pop()
-        key = (requirement.name, frozenset(requirement.extras))
-        if key in needed_packages:
-            continue
-        needed_packages[key] = None
-        try:
-            needed = distribution(requirement.name).requires or []
-        except PackageNotFoundError:  # of another platform
-            continue
-        for dependency in map(Requirement, needed):
-            wanted = ({"extra": extra} for extra in (*requirement.extras, ""))
-            if dependency.marker is None or any(map(dependency.marker.evaluate, wanted)):
-                todo.append(dependency)
-    return {name for name, _ in needed_packages}
-
-
 def verbs(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     for name, command in group.commands.items():
         verb = (*path, str(name))
@@ -162,15 +141,6 @@ FIRST = ("plan window.yaml --json", WRITE_RECORDS)
 """What other commands read is written by these."""
 
 
-@dataclass(frozen=True)
-class Done:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
 class Environment:
     """A folder with examples, and a Python that has the base dependencies and these extras."""
 
@@ -182,14 +152,7 @@ class Environment:
         for extra in extras:
             listed += PROJECT["optional-dependencies"][extra]
         plain = [text for text in listed if Requirement(text).name != PROJECT["name"]]
-        for name in requirements(plain):
-            try:
-                installed = distribution(name)
-            except PackageNotFoundError:
-                continue
-            for top in {file.parts[0] for file in installed.files or []} - {"..", "__pycache__"}:
-                if not (site / top).exists():
-                    (site / top).symlink_to(str(installed.locate_file(top)))
+        link_packages(site, required(plain))
         for example in (*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.json")):
             (folder / example.name).symlink_to(example)
         (folder / "profiles.json").symlink_to(EXAMPLES / "live.profiles.json")
@@ -218,15 +181,15 @@ class Environment:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def run(self, commands: Iterable[str]) -> dict[str, Done]:
+    def run(self, commands: Iterable[str]) -> dict[str, Answer]:
         """Command -> how it ended."""
         printed = self.python(RUN_ALL, given=json.dumps(list(commands)))
         parsed_json = json.loads(printed.splitlines()[-1])
-        return {command: Done(*done) for command, done in parsed_json.items()}
+        return {command: Answer(*done) for command, done in parsed_json.items()}
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
     """Command -> how it ended where nothing but the base dependencies is installed."""
     environment = Environment(tmp_path_factory.mktemp("bare"))
     code = "import importlib.util as u, sys; print([n for n in sys.argv[1:] if u.find_spec(n)])"
@@ -235,7 +198,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
 
 
 @pytest.mark.parametrize("command", sorted(NEEDS))
-def test_the_extra_to_install_is_named_in_one_sentence(bare: dict[str, Done], command: str) -> None:
+def test_the_extra_to_install_is_named_in_one_sentence(
+    bare: dict[str, Answer], command: str
+) -> None:
     done = bare[command]
     assert "Traceback" not in done.err
     assert f"pip install 'migrator-gpu[{NEEDS[command]}]'" in done.err.splitlines()[-1]
@@ -254,14 +219,14 @@ def test_an_extra_that_alone_is_missing_is_named(
 
 
 @pytest.mark.parametrize("command", [*FIRST, *sorted(WORK), *UNNAMED])
-def test_what_needs_no_extra_works(bare: dict[str, Done], command: str) -> None:
+def test_what_needs_no_extra_works(bare: dict[str, Answer], command: str) -> None:
     """A verb that takes arguments, and is neither in NEEDS nor in WORK, fails here."""
     assert bare[command].code == 0, bare[command].err
     assert "Traceback" not in bare[command].err
 
 
 @pytest.mark.parametrize("command", sorted(NO_DAEMON))
-def test_what_needs_a_daemon_says_that_there_is_none(bare: dict[str, Done], command: str) -> None:
+def test_what_needs_a_daemon_says_that_there_is_none(bare: dict[str, Answer], command: str) -> None:
     done = bare[command]
     assert done.code in (1, 2)
     assert "pip install" not in done.err

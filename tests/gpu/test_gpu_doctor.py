@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,20 +114,18 @@ def test_processes_with_the_device_open(
     assert files.machine.holders(0) == (holders, 1)
 
 
-def verdicts(checks: list[Check]) -> list[tuple[Severity, str | None]]:
+FINE = [(Severity.OK, None)]
+
+
+def verdicts(checks: Iterable[Check]) -> list[tuple[Severity, str | None]]:
     return [(check.severity, check.run) for check in checks]
 
 
 def test_what_holders_mean() -> None:
-    assert verdicts([*holder_checks([], 0)]) == [(Severity.OK, None)]
-    assert verdicts([*holder_checks([Holder(1, "nvidia-persistenced")], 3)]) == [
-        (Severity.OK, None)
-    ]
-    checks = [
-        *holder_checks(
-            [Holder(1, "nv-hostengine"), Holder(2, "Xorg"), Holder(3, "python")], hidden=0
-        )
-    ]
+    assert verdicts(holder_checks([], 0)) == FINE
+    assert verdicts(holder_checks([Holder(1, "nvidia-persistenced")], 3)) == FINE
+    busy = [Holder(1, "nv-hostengine"), Holder(2, "Xorg"), Holder(3, "python")]
+    checks = [*holder_checks(busy, hidden=0)]
     assert verdicts(checks) == [
         (Severity.WARNING, "sudo systemctl stop nvidia-dcgm"),
         (Severity.WARNING, "sudo systemctl isolate multi-user"),
@@ -140,7 +138,7 @@ def test_what_holders_mean() -> None:
 
 
 def test_what_must_not_manage_the_same_gpu(files: MachineFiles) -> None:
-    assert verdicts([*manager_checks(files.machine)]) == [(Severity.OK, None)]
+    assert verdicts(manager_checks(files.machine)) == FINE
     files.process(5, "/usr/bin/nvidia-mig-manager")
     files.process(6, "nvidia-device-plugin --mig-strategy=none")
     files.process(7, "vGPUmonitor")
@@ -192,7 +190,7 @@ def test_mps_daemons_by_their_pipe_directory(files: MachineFiles) -> None:
 
 def test_daemons_of_ours_and_of_others(files: MachineFiles, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    assert verdicts([*mps_checks(state, files.machine)]) == [(Severity.OK, None)]
+    assert verdicts(mps_checks(state, files.machine)) == FINE
     ours = state / "mps-12345678" / "pipe"
     files.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY=str(ours))
     (left,) = mps_checks(state, files.machine)
@@ -200,7 +198,7 @@ def test_daemons_of_ours_and_of_others(files: MachineFiles, tmp_path: Path) -> N
     assert left.run == f"echo quit | CUDA_MPS_PIPE_DIRECTORY={ours} nvidia-cuda-mps-control"
     ours.parent.mkdir(parents=True)
     (ours.parent / "shares.json").write_text("damaged", "utf-8")
-    assert verdicts([*mps_checks(state, files.machine)]) == [(Severity.OK, None)]
+    assert verdicts(mps_checks(state, files.machine)) == FINE
     files.process(6, "nvidia-cuda-mps-control -d", HOME="/")
     other = [*mps_checks(state, files.machine)][-1]
     assert other.severity is Severity.WARNING
@@ -240,7 +238,7 @@ def test_shares_whose_daemon_is_dead(files: MachineFiles, tmp_path: Path) -> Non
     assert dead.run == f"migrator gpu clear --driver mps --gpu 1 {folder}"
     pipes = file.path.parent / "pipe"
     files.process(5, "nvidia-cuda-mps-control -d", CUDA_MPS_PIPE_DIRECTORY=str(pipes))
-    assert verdicts([*mps_checks(tmp_path / "state", files.machine)]) == [(Severity.OK, None)]
+    assert verdicts(mps_checks(tmp_path / "state", files.machine)) == FINE
     file.replace(BoardState("H200-141GB", "another boot", (share,)))
     (left,) = mps_checks(tmp_path / "state", files.machine)
     assert "left behind" in left.message

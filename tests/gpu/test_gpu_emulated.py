@@ -1,4 +1,4 @@
-"""The emulated driver: a virtual board that takes its time, and processes cut off in between."""
+"""The emulated driver, a virtual board that takes its time; and drivers by name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from migrator.core.catalogue import Place, board
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.base import GpuDriver
+from migrator.gpu.drivers.registry import open_driver
 from migrator.gpu.drivers.virtual_board import EmulatedDriver
 
 PLACE = Place(4, "3g.20gb")
@@ -79,3 +80,41 @@ def test_an_interruption_leaves_no_half_made_instance(
     with pytest.raises(KeyboardInterrupt):
         emulated.create(PLACE)
     assert emulated.instances() == ()
+
+
+# Drivers by name, opened as the verbs open them.
+
+
+def test_its_pace_is_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIGRATOR_EMULATED_PACE", "0")
+    with open_driver("emulated", 0, state=tmp_path) as driver:
+        place = Place(0, "1g.5gb")
+        for _ in range(50):
+            driver.destroy(driver.create(place))
+    for wrong in ("fast", "-1", "nan"):
+        monkeypatch.setenv("MIGRATOR_EMULATED_PACE", wrong)
+        with (
+            pytest.raises(InputError, match=f"MIGRATOR_EMULATED_PACE: '{wrong}' is not a factor"),
+            open_driver("emulated", 0, state=tmp_path),
+        ):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "board", "message"),
+    [
+        ("mip", 0, None, "--driver: there is no 'mip'; did you mean mps or mig"),
+        ("cuda", 0, None, "there are mig, mps, emulated"),
+        ("emulated", -1, None, "--gpu: -1 is not a GPU's number"),
+        ("mps", 0, "A100-40GB", "--board: mps divides the GPU that is there"),
+        ("mig", 0, "A100-40GB", "--board: mig divides the GPU that is there"),
+    ],
+)
+def test_drivers_that_cannot_be_opened(
+    tmp_path: Path, name: str, index: int, board: str | None, message: str
+) -> None:
+    with (
+        pytest.raises(InputError, match=message),
+        open_driver(name, index, state=tmp_path, board=board),
+    ):
+        pass

@@ -10,11 +10,7 @@ from support import board_search
 from support.amount import amount
 from support.board_search import Item, State
 
-from migrator.core.catalogue import (
-    Board,
-    Place,
-    boards,
-)
+from migrator.core.catalogue import Board, Place, boards
 from migrator.core.errors import InputError
 from migrator.gpu.drivers.base import Gpu, GpuInstance, Holder
 from migrator.gpu.layout import (
@@ -182,8 +178,7 @@ def test_an_instance_not_ours_is_as_good_where_it_is_wanted_and_else_stays() -> 
 def test_what_is_not_ours_and_in_the_way_is_named_with_the_operators_command() -> None:
     present = [instance(Place(4, "3g.20gb"), 2, WORKER)]
     with pytest.raises(
-        BlockedError,
-        match=re.escape("3g.20gb at 4 is in the way and is not ours: ask number 2"),
+        BlockedError, match=re.escape("3g.20gb at 4 is in the way and is not ours: ask number 2")
     ) as blocked:
         plan_steps(
             A100,
@@ -287,11 +282,7 @@ ONES = tuple(Place(start, "1g.5gb") for start in (4, 5, 6))
         (there(*ONES), Layout((), {"1g.5gb": 2}), ["not in the layout: 1g.5gb at 6"]),
         (there(*ONES), Layout((), {"1g.5gb": 5}), ["missing: 2 of 1g.5gb, anywhere"]),
         (there(), Layout((), {"1g.5gb": 0}), []),
-        (
-            there(FOUR, half_made=True),
-            Layout((FOUR,)),
-            ["without compute instance: 4g.20gb at 0"],
-        ),
+        (there(FOUR, half_made=True), Layout((FOUR,)), ["without compute instance: 4g.20gb at 0"]),
         (there(FOUR, half_made=True), Layout(), ["not in the layout: 4g.20gb at 0"]),
     ],
 )

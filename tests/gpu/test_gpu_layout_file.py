@@ -100,44 +100,35 @@ def test_a_board_that_calls_itself_anything_goes_out_and_comes_back(name: str) -
 # What it refuses.
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ([], "the layout is an empty list"),
-        ("3g.20gb", "the layout is '3g.20gb'"),
-        ({"instances": []}, "version: the key is missing"),
-        ({"version": 2, "instances": []}, "version: 2 is not supported"),
-        ({"version": "1", "instances": []}, "version: '1' is not supported"),
-        ({"version": 1}, "instances: the key is missing"),
-        ({"version": 1, "instance": []}, "instance: unknown key; did you mean instances?"),
-        (entry(gpu="A100-4GB"), "gpu: there is no board 'A100-4GB'; did you mean A100-40GB?"),
-        (entry(gpu="H200-141GB"), "for H200-141GB, but GPU 0 is A100-40GB"),
-        (entry({"profil": "3g.20gb"}), "instances[0].profil: unknown key; did you mean profile?"),
-        (entry({"start": 4}), "instances[0]: neither profile nor gpcs"),
-        (entry({"profile": "3g.20gb", "gpcs": 3}), "instances[0]: both profile and gpcs"),
-        (entry({"profile": "3g.40gb", "start": 4}), "did you mean 3g.20gb?"),
-        (entry({"gpcs": 5, "start": 0}), "instances[0].gpcs: A100-40GB has no instance of 5 GPCs"),
-        (entry({"gpcs": 3, "start": 1}), "no 3g.20gb at slice 1; use 0 or 4"),
-        (entry({"gpcs": 3, "start": -1}), "instances[0].start: -1 is less than 0"),
-        (entry({"gpcs": 3, "start": "4"}), "instances[0].start: '4' is not an integer"),
-        (entry({"gpcs": 1, "count": 0}), "instances[0].count: 0 is less than 1"),
-        (entry({"gpcs": 1, "count": 2, "start": 0}), "with a start is one instance"),
-        (entry("3g.20gb"), "instances[0]: '3g.20gb' is not an object"),
-        (entry({"gpcs": 4, "start": 0}, {"gpcs": 2, "start": 2}), "overlap on A100-40GB"),
-        (entry({"gpcs": 3, "start": 0}, {"gpcs": 3, "start": 0}), "overlap on A100-40GB"),
-        (entry({"gpcs": 1, "count": 8}), "8 instances of 1g.5gb"),
-        (entry({"gpcs": 4}, {"gpcs": 4}), "2 instances of 4g.20gb"),
-        (entry({"gpcs": 4}, {"gpcs": 2, "count": 2}), "take 8 GPCs"),
-        ({"kind": "ConfigMap", "data": {}}, "kind: this is a Kubernetes ConfigMap"),
-        ({"steps": []}, "steps: unknown key"),
-    ],
-)
-def test_errors_name_the_key(data: object, message: str) -> None:
-    assert message in refusal(data)
-
-
-def test_a_name_for_a_file_without_names() -> None:
-    assert "leave the name out" in refusal(entry(), name="balanced")
+WRONG_LAYOUTS: list[tuple[object, str]] = [
+    ([], "the layout is an empty list"),
+    ("3g.20gb", "the layout is '3g.20gb'"),
+    ({"instances": []}, "version: the key is missing"),
+    ({"version": 2, "instances": []}, "version: 2 is not supported"),
+    ({"version": "1", "instances": []}, "version: '1' is not supported"),
+    ({"version": 1}, "instances: the key is missing"),
+    ({"version": 1, "instance": []}, "instance: unknown key; did you mean instances?"),
+    (entry(gpu="A100-4GB"), "gpu: there is no board 'A100-4GB'; did you mean A100-40GB?"),
+    (entry(gpu="H200-141GB"), "for H200-141GB, but GPU 0 is A100-40GB"),
+    (entry({"profil": "3g.20gb"}), "instances[0].profil: unknown key; did you mean profile?"),
+    (entry({"start": 4}), "instances[0]: neither profile nor gpcs"),
+    (entry({"profile": "3g.20gb", "gpcs": 3}), "instances[0]: both profile and gpcs"),
+    (entry({"profile": "3g.40gb", "start": 4}), "did you mean 3g.20gb?"),
+    (entry({"gpcs": 5, "start": 0}), "instances[0].gpcs: A100-40GB has no instance of 5 GPCs"),
+    (entry({"gpcs": 3, "start": 1}), "no 3g.20gb at slice 1; use 0 or 4"),
+    (entry({"gpcs": 3, "start": -1}), "instances[0].start: -1 is less than 0"),
+    (entry({"gpcs": 3, "start": "4"}), "instances[0].start: '4' is not an integer"),
+    (entry({"gpcs": 1, "count": 0}), "instances[0].count: 0 is less than 1"),
+    (entry({"gpcs": 1, "count": 2, "start": 0}), "with a start is one instance"),
+    (entry("3g.20gb"), "instances[0]: '3g.20gb' is not an object"),
+    (entry({"gpcs": 4, "start": 0}, {"gpcs": 2, "start": 2}), "overlap on A100-40GB"),
+    (entry({"gpcs": 3, "start": 0}, {"gpcs": 3, "start": 0}), "overlap on A100-40GB"),
+    (entry({"gpcs": 1, "count": 8}), "8 instances of 1g.5gb"),
+    (entry({"gpcs": 4}, {"gpcs": 4}), "2 instances of 4g.20gb"),
+    (entry({"gpcs": 4}, {"gpcs": 2, "count": 2}), "take 8 GPCs"),
+    ({"kind": "ConfigMap", "data": {}}, "kind: this is a Kubernetes ConfigMap"),
+    ({"steps": []}, "steps: unknown key"),
+]
 
 
 @settings(deadline=None)
@@ -198,21 +189,48 @@ def parted(**names: object) -> Json:
     return {"version": "v1", "mig-configs": names}
 
 
-def wants(devices: object = "all", enabled: bool = True) -> Json:
-    return {"devices": devices, "mig-enabled": enabled, "mig-devices": {}}
+def wants(instances: object = None, devices: object = "all", enabled: bool = True) -> Json:
+    return {"devices": devices, "mig-enabled": enabled, "mig-devices": instances or {}}
 
 
-def test_a_file_with_one_name_needs_none() -> None:
-    data = parted(small=[wants() | {"mig-devices": {"1g.5gb": 7}}])
-    assert parse_layout(data, gpu_of()).layout == Layout((), {"1g.5gb": 7})
-    assert parse_layout(data, gpu_of(), "small").layout == Layout((), {"1g.5gb": 7})
+SMALL = parted(small=[wants({"1g.5gb": 7})])
+MIXED = parted(mixed=[wants({"3g.20gb": 2}, [0, 2]), wants({"1g.5gb": 7}, [1])])
+BOTH = parted(x=[wants({"3g.20gb": 2}), wants({"7g.40gb": 1}, [1])])
+"""Two entries fit GPU 1."""
+BALANCED = parted(
+    balanced=[
+        wants({"1g.18gb": 2}) | {"device-filter": ["0x233510DE"]},
+        wants({"1g.5gb": 2}) | {"device-filter": "0x20b010de"},
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "gpu", "name", "counts"),
+    [
+        (SMALL, gpu_of(), None, {"1g.5gb": 7}),
+        (SMALL, gpu_of(), "small", {"1g.5gb": 7}),
+        (MIXED, gpu_of(index=2), None, {"3g.20gb": 2}),
+        (MIXED, gpu_of(index=1), None, {"1g.5gb": 7}),
+        (BOTH, gpu_of(index=1), None, {"7g.40gb": 1}),
+        (BALANCED, gpu_of("A100-40GB"), None, {"1g.5gb": 2}),
+        (BALANCED, gpu_of("H200-141GB"), None, {"1g.18gb": 2}),
+    ],
+)
+def test_of_the_entries_for_a_gpu_and_its_pci_device_the_last_counts(
+    data: Json, gpu: Gpu, name: str | None, counts: dict[str, int]
+) -> None:
+    assert parse_layout(data, gpu, name).layout == Layout((), counts)
+
+
+def test_a_gpu_that_no_entry_is_for_is_refused() -> None:
+    assert "no entry is for GPU 3" in refusal(MIXED, gpu_of(index=3))
+    assert "no entry is for GPU 0, A30-24GB" in refusal(BALANCED, gpu_of("A30-24GB"))
 
 
 def test_a_name_is_chosen_after_a_colon(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
-    both = parted(
-        a=[wants() | {"mig-devices": {"3g.20gb": 2}}], b=[wants() | {"mig-devices": {"1g.5gb": 1}}]
-    )
+    both = parted(a=[wants({"3g.20gb": 2})], b=[wants({"1g.5gb": 1})])
     path.write_text(json.dumps(both), "utf-8")
     assert read_layout(f"{path}:a", gpu_of()).layout.counts == {"3g.20gb": 2}
     assert read_layout(f"{path}:b", gpu_of()).layout.counts == {"1g.5gb": 1}
@@ -222,40 +240,6 @@ def test_a_colon_in_the_name_of_a_file_is_part_of_it(tmp_path: Path) -> None:
     path = tmp_path / "layout:night.yaml"
     path.write_text(layout_to_yaml(board("A100-40GB"), []), "utf-8")
     assert read_layout(str(path), gpu_of()).layout == Layout()
-
-
-def test_entries_for_some_gpus() -> None:
-    data = parted(
-        mixed=[
-            wants([0, 2]) | {"mig-devices": {"3g.20gb": 2}},
-            wants([1]) | {"mig-devices": {"1g.5gb": 7}},
-        ]
-    )
-    assert parse_layout(data, gpu_of(index=2)).layout.counts == {"3g.20gb": 2}
-    assert parse_layout(data, gpu_of(index=1)).layout.counts == {"1g.5gb": 7}
-    assert "no entry is for GPU 3" in refusal(data, gpu_of(index=3))
-
-
-def test_of_several_entries_that_fit_the_last_counts() -> None:
-    data = parted(
-        x=[
-            wants() | {"mig-devices": {"3g.20gb": 2}},
-            wants([1]) | {"mig-devices": {"7g.40gb": 1}},
-        ]
-    )
-    assert parse_layout(data, gpu_of(index=1)).layout.counts == {"7g.40gb": 1}
-
-
-def test_filters_choose_by_pci_device() -> None:
-    data = parted(
-        balanced=[
-            wants() | {"device-filter": ["0x233510DE"], "mig-devices": {"1g.18gb": 2}},
-            wants() | {"device-filter": "0x20b010de", "mig-devices": {"1g.5gb": 2}},
-        ]
-    )
-    assert parse_layout(data, gpu_of("A100-40GB")).layout.counts == {"1g.5gb": 2}
-    assert parse_layout(data, gpu_of("H200-141GB")).layout.counts == {"1g.18gb": 2}
-    assert "no entry is for GPU 0, A30-24GB" in refusal(data, gpu_of("A30-24GB"))
 
 
 def test_mig_off_means_no_instances_with_a_note() -> None:
@@ -268,6 +252,8 @@ def test_mig_off_means_no_instances_with_a_note() -> None:
 @pytest.mark.parametrize(
     ("data", "name", "message"),
     [
+        *((data, None, message) for data, message in WRONG_LAYOUTS),
+        (entry(), "balanced", "leave the name out"),
         ({"version": "v1"}, None, "mig-configs: the key is missing"),
         (
             {"version": 1, "mig-configs": {"a": [wants()]}},
@@ -286,17 +272,17 @@ def test_mig_off_means_no_instances_with_a_note() -> None:
             None,
             "mig-configs.a[0].mig-devices: the key is missing",
         ),
-        (parted(a=[wants("some")]), None, "devices: 'some' is not understood"),
-        (parted(a=[wants([True])]), None, "devices: a list is not understood"),
-        (parted(a=[wants() | {"mig-devices": {"1g.5gb": "7"}}]), None, "give how many"),
-        (parted(a=[wants() | {"mig-devices": {"1g.6gb": 7}}]), None, "has no MIG profile '1g.6gb'"),
-        (parted(a=[wants() | {"mig-devices": {"1c.3g.20gb": 3}}]), None, "use 3g.20gb"),
+        (parted(a=[wants(devices="some")]), None, "devices: 'some' is not understood"),
+        (parted(a=[wants(devices=[True])]), None, "devices: a list is not understood"),
+        (parted(a=[wants({"1g.5gb": "7"})]), None, "give how many"),
+        (parted(a=[wants({"1g.6gb": 7})]), None, "has no MIG profile '1g.6gb'"),
+        (parted(a=[wants({"1c.3g.20gb": 3})]), None, "use 3g.20gb"),
         (parted(a=[wants() | {"device-filter": 7}]), None, "device-filter: 7 is not understood"),
-        (parted(a=[wants(enabled=False) | {"mig-devices": {"1g.5gb": 1}}]), None, "mig-enabled"),
+        (parted(a=[wants({"1g.5gb": 1}, enabled=False)]), None, "mig-enabled"),
         (parted(a=[wants() | {"mig-device": {}}]), None, "did you mean mig-devices?"),
     ],
 )
-def test_what_is_wrong_in_a_mig_parted_file(data: object, name: str | None, message: str) -> None:
+def test_errors_name_the_key(data: object, name: str | None, message: str) -> None:
     assert message in refusal(data, name=name)
 
 

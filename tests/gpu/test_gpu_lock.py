@@ -1,10 +1,9 @@
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.children import child
 
 from migrator.core.errors import GpuError
 from migrator.gpu import partitioner
@@ -18,28 +17,14 @@ HOLD = (
 )
 
 
-def held_elsewhere(folder: Path) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout
-    assert process.stdout.readline() == "held\n"
-    return process
-
-
-def ended(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-
-
 OTHER_USER = 65534
 
 
 def outcome_as(user: int) -> str:
     """What comes of taking the lock as that user."""
     reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
+    forked = os.fork()
+    if forked == 0:
         os.setuid(user)
         try:
             GpuLock(Path(), "GPU-0").acquire()
@@ -47,7 +32,7 @@ def outcome_as(user: int) -> str:
         except BaseException as error:
             os.write(writer, str(error).encode())
         os._exit(0)
-    os.waitpid(child, 0)
+    os.waitpid(forked, 0)
     os.close(writer)
     with os.fdopen(reader) as file:
         return file.read()
@@ -57,16 +42,13 @@ def test_one_process_holds_it_and_is_named_until_it_is_killed(tmp_path: Path) ->
     lock = GpuLock(tmp_path, "GPU-0")
     assert lock.holder() is None
     assert not lock.path.exists()
-    process = held_elsewhere(tmp_path)
-    try:
+    with child("-c", HOLD, tmp_path) as (process, _):
         assert f"process {process.pid} (python" in str(lock.holder())
         with pytest.raises(
             GpuError, match=rf"GPU-0 is being changed by process {process.pid} \(python\S* -c "
         ):
             lock.acquire()
         GpuLock(tmp_path, "GPU-1").acquire()
-    finally:
-        ended(process)
     lock.acquire()
     lock.release()
 
@@ -87,22 +69,17 @@ FORK = HOLD.replace(
 
 
 def test_a_forked_child_that_outlives_its_killed_parent_does_not_keep_it(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", FORK, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout
-    child = int(process.stdout.readline())
     lock = GpuLock(tmp_path, "GPU-0")
-    try:
-        with pytest.raises(GpuError, match=f"process {process.pid} "):
+    with child("-c", FORK, tmp_path) as (process, forked):
+        try:
+            with pytest.raises(GpuError, match=f"process {process.pid} "):
+                lock.acquire()
+            process.kill()
+            process.wait()
             lock.acquire()
-        process.kill()
-        process.wait()
-        lock.acquire()
-        lock.release()
-    finally:
-        os.kill(child, signal.SIGKILL)
-        process.stdout.close()
+            lock.release()
+        finally:
+            os.kill(int(forked), signal.SIGKILL)
 
 
 def test_without_the_kernels_list_the_holder_has_no_name(

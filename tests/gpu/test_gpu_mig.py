@@ -1,11 +1,11 @@
 """The `mig` driver over the fake NVML: every board, every place, every refusal."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pynvml
 import pytest
-from support.fake_gpu import mig_driver
 from support.fake_nvml.library import installed
 from support.fake_nvml.machine import FakeNvml, FaultKind
 
@@ -26,25 +26,30 @@ NO_PROCESS = 4_000_000
 """A process that cannot be: above the kernel's largest number."""
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[tuple[FakeNvml, mig.MigDriver]]:
-    with mig_driver(tmp_path) as both:
-        yield both
+@contextmanager
+def machine(
+    folder: Path, board: str = "A100-40GB", *, mig_on: bool = True
+) -> Iterator[tuple[FakeNvml, mig.MigDriver]]:
+    """A fake machine and its driver."""
+    with installed(folder, [board], mig=mig_on) as fake, mig.open_mig(0) as driver:
+        yield fake, driver
 
 
 @pytest.fixture
-def fake(machine: tuple[FakeNvml, mig.MigDriver]) -> FakeNvml:
-    return machine[0]
+def fake(tmp_path: Path) -> Iterator[FakeNvml]:
+    with installed(tmp_path, ["A100-40GB"]) as fake:
+        yield fake
 
 
 @pytest.fixture
-def driver(machine: tuple[FakeNvml, mig.MigDriver]) -> mig.MigDriver:
-    return machine[1]
+def driver(fake: FakeNvml) -> Iterator[mig.MigDriver]:
+    with mig.open_mig(0, boot_id=fake.boot_id) as driver:
+        yield driver
 
 
 @pytest.mark.parametrize("name", ["A30-24GB", "A100-40GB", "H200-141GB", "GB300-278GB"])
 def test_every_profile_at_every_start(tmp_path: Path, name: str) -> None:
-    with mig_driver(tmp_path, name) as (fake, driver):
+    with machine(tmp_path, name) as (fake, driver):
         for profile in boards()[name].profiles:
             for start in profile.starts:
                 place = Place(start, profile.name)
@@ -287,7 +292,7 @@ def test_lost_rights(fake: FakeNvml, driver: mig.MigDriver) -> None:
 
 
 def test_mig_mode_off(tmp_path: Path) -> None:
-    with mig_driver(tmp_path, mig_on=False) as (_, driver):
+    with machine(tmp_path, mig_on=False) as (_, driver):
         assert not driver.gpu().divides
         assert driver.gpu().board == boards()["A100-40GB"]
         assert driver.instances() == ()
@@ -296,7 +301,7 @@ def test_mig_mode_off(tmp_path: Path) -> None:
 
 
 def test_mig_mode_is_switched_on_when_asked(tmp_path: Path) -> None:
-    with mig_driver(tmp_path, mig_on=False) as (fake, driver):
+    with machine(tmp_path, mig_on=False) as (fake, driver):
         fake.hold(None, NO_PROCESS)
         fake.fault(FaultKind.GPU_LOST, after=2)
         with pytest.raises(InUseError, match="a process that NVML does not list uses the GPU"):
@@ -314,7 +319,7 @@ def test_mig_mode_is_switched_on_when_asked(tmp_path: Path) -> None:
 
 
 def test_mig_mode_that_waits_for_a_reset(tmp_path: Path) -> None:
-    with mig_driver(tmp_path, mig_on=False) as (fake, driver):
+    with machine(tmp_path, mig_on=False) as (fake, driver):
         fake.fault(FaultKind.RESET_REQUIRED)
         with pytest.raises(GpuError, match=r"switch MIG mode on.*--gpu-reset"):
             driver.enable_mig()
@@ -322,7 +327,7 @@ def test_mig_mode_that_waits_for_a_reset(tmp_path: Path) -> None:
 
 
 def test_a_reboot(tmp_path: Path) -> None:
-    with mig_driver(tmp_path, "H200-141GB") as (fake, driver):
+    with machine(tmp_path, "H200-141GB") as (fake, driver):
         instance = driver.create(Place(4, "3g.71gb"))
         before = driver.gpu()
         fake.reboot()

@@ -71,11 +71,6 @@ def test_a_new_board_needs_no_catalogue(tmp_path: Path, monkeypatch: pytest.Monk
     assert (read.name, read.profiles) == ("NVIDIA H200-141GB", board.profiles)
 
 
-def test_boards_with_equal_profiles_are_distinguished_by_name(tmp_path: Path) -> None:
-    assert _read(tmp_path / "1", "H20-96GB").name == "H20-96GB"
-    assert _read(tmp_path / "2", "H100-96GB-GH200").name == "H100-96GB-GH200"
-
-
 def test_a_gpu_that_cannot_be_divided(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no MIG instances; `--driver mps` shares any"):
         _read(tmp_path, "A100-40GB", FaultKind.NO_MIG)

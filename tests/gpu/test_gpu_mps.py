@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from support.children import child
 from support.nvidia_programs import NvidiaPrograms
 
 from migrator.core.catalogue import Place, board
@@ -31,6 +31,7 @@ from migrator.gpu.drivers.registry import open_driver
 from migrator.gpu.drivers.virtual_board import STANDBY, register_use
 from migrator.io.processes import is_running
 
+pytestmark = pytest.mark.usefixtures("programs")
 THREE, FOUR = Place(4, "3g.71gb"), Place(0, "4g.71gb")
 
 
@@ -67,7 +68,6 @@ def test_the_daemon_comes_with_the_first_share_and_goes_with_the_last(
     ]
 
 
-@pytest.mark.usefixtures("programs")
 def test_a_worker_gets_the_sms_of_its_instance(state: Path) -> None:
     driver = MpsDriver.open(0, state)
     four = driver.create(FOUR)
@@ -96,7 +96,6 @@ def test_one_of_several_gpus_is_named_by_its_uuid(programs: NvidiaPrograms, stat
     assert "start GPU-1234abcd-0000" in programs.log()
 
 
-@pytest.mark.usefixtures("programs")
 def test_the_sms_of_the_gpu_itself_count(
     programs: NvidiaPrograms, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +117,6 @@ def test_the_sms_of_the_gpu_itself_count(
     driver.destroy(whole)
 
 
-@pytest.mark.usefixtures("programs")
 def test_the_board_of_shares_has_all_slices_of_the_gpu(state: Path) -> None:
     with open_driver("mps", 0, state=state, board="H200-141GB-MPS") as driver:
         assert driver.gpu().board == board("H200-141GB-MPS")
@@ -131,7 +129,6 @@ def test_the_board_of_shares_has_all_slices_of_the_gpu(state: Path) -> None:
             driver.destroy(share)
 
 
-@pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize(
     ("name", "message"),
     [("H100-80GB-SXM-MPS", "GPU 0 is a H200-141GB-MPS"), ("H200-141GB", "leave --board out")],
@@ -139,23 +136,15 @@ def test_the_board_of_shares_has_all_slices_of_the_gpu(state: Path) -> None:
 def test_the_board_of_another_gpu_or_of_mig_is_refused(
     state: Path, name: str, message: str
 ) -> None:
-    with (
-        pytest.raises(InputError, match=message),
-        open_driver("mps", 0, state=state, board=name),
-    ):
+    with pytest.raises(InputError, match=message), open_driver("mps", 0, state=state, board=name):
         pass
 
 
 def test_a_gpu_without_mig_is_divided_into_sevenths(programs: NvidiaPrograms, state: Path) -> None:
     programs.smi("NVIDIA GeForce RTX 4090", 24564)
     driver = MpsDriver.open(0, state)
-    assert [profile.name for profile in driver.gpu().board.profiles] == [
-        "1g.3gb",
-        "2g.6gb",
-        "3g.12gb",
-        "4g.12gb",
-        "7g.24gb",
-    ]
+    names = [profile.name for profile in driver.gpu().board.profiles]
+    assert names == ["1g.3gb", "2g.6gb", "3g.12gb", "4g.12gb", "7g.24gb"]
     share = driver.create(Place(4, "3g.12gb"))
     assert driver.environment(share)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "42.5"
     driver.destroy(share)
@@ -169,12 +158,8 @@ def test_a_later_process_finds_the_daemon_again(programs: NvidiaPrograms, state:
         "driver.create(Place(4, '3g.71gb')); print(driver.daemon.running(), flush=True);"
         "import time; time.sleep(60)"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(state)], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        pid = int(process.stdout.readline())
-        process.kill()
+    with child("-c", code, state) as (_, line):
+        pid = int(line)
     driver = MpsDriver.open(0, state)
     assert running(driver) == pid
     (three,) = driver.instances()
@@ -185,21 +170,6 @@ def test_a_later_process_finds_the_daemon_again(programs: NvidiaPrograms, state:
         driver.destroy(instance)
     assert not is_running(pid)
     assert sum(line.startswith("start") for line in programs.log()) == 1
-
-
-RESTLESS = """
-import sys
-from pathlib import Path
-from migrator.core.catalogue import Place
-from migrator.gpu.drivers.mps import MpsDriver
-driver = MpsDriver.open(0, Path(sys.argv[1]))
-print("here", flush=True)
-while True:
-    for instance in driver.instances():
-        driver.destroy(instance)
-    driver.create(Place(4, "3g.71gb"))
-    driver.create(Place(0, "4g.71gb"))
-"""
 
 
 def test_a_daemon_that_was_killed_is_not_taken_for_running_and_started_anew(
@@ -224,7 +194,6 @@ def test_a_daemon_that_was_killed_is_not_taken_for_running_and_started_anew(
     ]
 
 
-@pytest.mark.usefixtures("programs")
 def test_a_reused_process_id_is_no_daemon(state: Path) -> None:
     daemon = MpsDaemon(state, {})
     daemon.pipes.mkdir()
@@ -234,7 +203,6 @@ def test_a_reused_process_id_is_no_daemon(state: Path) -> None:
     assert not daemon.pipes.exists()
 
 
-@pytest.mark.usefixtures("programs")
 def test_daemons_of_other_programs_are_not_touched(state: Path) -> None:
     other = MpsDaemon(state / "other", {})
     other.start()
@@ -270,7 +238,6 @@ def test_a_daemon_that_does_not_come_leaves_no_share(programs: NvidiaPrograms, s
     assert not driver.daemon.pipes.exists()
 
 
-@pytest.mark.usefixtures("programs")
 def test_a_half_made_share_is_removed_with_its_daemon(state: Path) -> None:
     """Its process was killed after the daemon had started and before the share was ready."""
     driver = MpsDriver.open(0, state)
@@ -285,7 +252,6 @@ def test_a_half_made_share_is_removed_with_its_daemon(state: Path) -> None:
     assert driver.daemon.running() is None
 
 
-@pytest.mark.usefixtures("programs")
 def test_a_process_may_wait_for_a_share_that_does_not_exist(state: Path) -> None:
     """It holds no share, and the daemon stays for it."""
     driver = MpsDriver.open(0, state, board=board("H200-141GB-MPS"))
@@ -311,7 +277,6 @@ def test_a_process_may_wait_for_a_share_that_does_not_exist(state: Path) -> None
     assert driver.daemon.running() is None
 
 
-@pytest.mark.usefixtures("programs")
 def test_the_daemons_clients_hold_the_share_they_were_started_in(state: Path) -> None:
     driver = MpsDriver.open(0, state)
     three, four = driver.create(THREE), driver.create(FOUR)
@@ -358,8 +323,8 @@ def test_what_cannot_be_shared_out_is_refused(
 
 
 def test_missing_programs(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    programs = NvidiaPrograms(tmp_path / "programs")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/bin")
+    programs = NvidiaPrograms(tmp_path / "few")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'few'}:/bin")
     with pytest.raises(InputError, match=r"no nvidia-smi.*--driver emulated"):
         MpsDriver.open(0, state)
     programs.smi()
@@ -367,7 +332,6 @@ def test_missing_programs(tmp_path: Path, state: Path, monkeypatch: pytest.Monke
         MpsDriver.open(0, state)
 
 
-@pytest.mark.usefixtures("programs")
 def test_a_folder_too_deep_for_sockets(state: Path) -> None:
     with pytest.raises(InputError, match="too long for the sockets of MPS"):
         MpsDriver.open(0, state / ("deep" * 20))
@@ -417,13 +381,8 @@ def test_clocks_and_memory_are_read_and_missing_values_are_none(
 
 
 def test_percentages_are_rounded_up_so_that_mps_gives_all_sms() -> None:
-    assert [percentage(sms, 132) for sms in (16, 32, 60, 64, 132)] == [
-        "12.2",
-        "24.3",
-        "45.5",
-        "48.5",
-        "100",
-    ]
+    percentages = [percentage(sms, 132) for sms in (16, 32, 60, 64, 132)]
+    assert percentages == ["12.2", "24.3", "45.5", "48.5", "100"]
     for device in (56, 98, 108, 132, 148):
         for sms in range(1, device + 1):
             assert int(float(percentage(sms, device)) * device / 100 + 1e-9) == sms

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,14 +57,21 @@ class Scripted(EmulatedDriver):
 
 
 class Failing:
-    """Raises at some calls, a number of times."""
+    """Raises at some calls, a number of times, after something else has happened."""
 
-    def __init__(self, call: str, error: BaseException, times: int = 1) -> None:
-        self.call, self.error, self.times = call, error, times
+    def __init__(
+        self,
+        call: str,
+        error: BaseException,
+        times: int = 1,
+        first: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.call, self.error, self.times, self.first = call, error, times, first
 
     def __call__(self, call: str) -> None:
         if call == self.call and self.times:
             self.times -= 1
+            self.first()
             raise self.error
 
 
@@ -154,32 +162,23 @@ def test_where_back_is_barred_the_change_goes_forward(
 ) -> None:
     """A process uses what was just made, so what was before cannot come back."""
     partitioner.apply(Layout((WHOLE,)))
-    users: list[AbstractContextManager[None]] = []
+    with ExitStack() as stack:
 
-    def before(call: str) -> None:
-        if call == f"create {RIGHT}" and not users:
-            users.append(register_use(driver.environment(driver.at(LEFT)), "eager"))
-            users[0].__enter__()
-            raise RefusedError("no room")
+        def use() -> None:
+            stack.enter_context(register_use(driver.environment(driver.at(LEFT)), "eager"))
 
-    driver.before = before
-    partitioner.apply(Layout((LEFT, RIGHT)))
-    assert driver.places() == [LEFT, RIGHT]
-    assert settled(partitioner)
-    users[0].__exit__(None, None, None)
+        driver.before = Failing(f"create {RIGHT}", RefusedError("no room"), first=use)
+        partitioner.apply(Layout((LEFT, RIGHT)))
+        assert driver.places() == [LEFT, RIGHT]
+        assert settled(partitioner)
 
 
 def test_where_neither_is_possible_it_says_how_things_are(
     partitioner: Partitioner, driver: Scripted
 ) -> None:
     partitioner.apply(Layout((WHOLE,)))
-
-    def before(call: str) -> None:
-        if call == f"create {LEFT}":
-            driver.foreign(ONE)
-            raise RefusedError("no room")
-
-    driver.before = before
+    refused = RefusedError("no room")
+    driver.before = Failing(f"create {LEFT}", refused, 100, lambda: driver.foreign(ONE))
     with pytest.raises(
         GpuError, match="the GPU is not as it was before: of ours there are now no "
     ):
@@ -216,13 +215,7 @@ def test_after_a_refused_create_an_instance_at_the_place_is_foreign(
     partitioner: Partitioner, driver: Scripted, error: MigratorError, whole: bool
 ) -> None:
     """Another program's `nvidia-smi mig -cgi` comes first, at the same place."""
-
-    def before(call: str) -> None:
-        if call == f"create {ONE}":
-            driver.foreign(ONE, whole=whole)
-            raise error
-
-    driver.before = before
+    driver.before = Failing(f"create {ONE}", error, 100, lambda: driver.foreign(ONE, whole=whole))
     with pytest.raises(type(error)):
         partitioner.create(ONE)
     partitioner.apply(Layout((RIGHT,)))
@@ -253,13 +246,8 @@ def test_where_the_board_gives_no_clear_answer_half_an_instance_is_ours_and_a_wh
     partitioner: Partitioner, driver: Scripted
 ) -> None:
     for whole in (False, True):
-
-        def before(call: str, whole: bool = whole) -> None:
-            if call == f"create {ONE}":
-                driver.foreign(ONE, whole=whole)
-                raise TransientError("timeout")
-
-        driver.before = before
+        came = partial(driver.foreign, ONE, whole=whole)
+        driver.before = Failing(f"create {ONE}", TransientError("timeout"), 100, came)
         with pytest.raises(TransientError):
             partitioner.create(ONE)
         assert driver.places() == ([ONE] if whole else [])
@@ -425,10 +413,7 @@ def test_without_the_intent_on_disk_the_driver_is_not_asked(
     partitioner: Partitioner, driver: Scripted, journal: Journal
 ) -> None:
     journal.path.rename(journal.path.with_name("elsewhere.db"))
-    for change in (
-        lambda: partitioner.apply(Layout((LEFT,))),
-        lambda: partitioner.create(LEFT),
-    ):
+    for change in (lambda: partitioner.apply(Layout((LEFT,))), lambda: partitioner.create(LEFT)):
         with pytest.raises(GpuError, match="without it the GPU is not touched"):
             change()
     assert driver.calls == []

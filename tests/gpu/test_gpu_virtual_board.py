@@ -7,15 +7,15 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import combinations
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from support.children import child
 
 from migrator.core.catalogue import Board, Place, board, conflict
 from migrator.core.errors import GpuError, InputError
@@ -34,6 +34,11 @@ def virtual(folder: Path, kind: Board = A100, boot: str | None = None) -> Virtua
 
 def made(on: VirtualBoard, start: int, profile: str) -> GpuInstance:
     return on.create_compute_instance(on.create_gpu_instance(Place(start, profile)))
+
+
+def unmake(on: VirtualBoard, instance: GpuInstance) -> None:
+    on.destroy_compute_instance(instance)
+    on.destroy_gpu_instance(instance)
 
 
 def every_place(kind: Board) -> list[Place]:
@@ -83,8 +88,7 @@ def test_numbers_and_uuids_come_again(tmp_path: Path) -> None:
     on = virtual(tmp_path)
     first = made(on, 0, "1g.5gb")
     made(on, 1, "1g.5gb")
-    on.destroy_compute_instance(first)
-    on.destroy_gpu_instance(first)
+    unmake(on, first)
     assert made(on, 2, "1g.5gb").number == first.number
     again = made(on, 0, "1g.5gb")
     assert (again.uuid, again.number) == (first.uuid, 3)
@@ -95,12 +99,10 @@ def test_numbers_and_uuids_come_again(tmp_path: Path) -> None:
 def test_a_destroy_means_the_instance_that_was_listed(tmp_path: Path) -> None:
     on = virtual(tmp_path)
     first = made(on, 0, "1g.5gb")
-    on.destroy_compute_instance(first)
-    on.destroy_gpu_instance(first)
+    unmake(on, first)
     other = made(on, 5, "1g.5gb")
     assert other.number == first.number
-    on.destroy_compute_instance(first)
-    on.destroy_gpu_instance(first)
+    unmake(on, first)
     assert on.instances() == (other,)
 
 
@@ -160,32 +162,10 @@ with register_use(name="worker"):
 """
 
 
-@contextmanager
-def worker(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A process that says it runs there, until it is written to."""
-    with subprocess.Popen(
-        [sys.executable, "-c", WORKER],
-        env={**os.environ, **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def read_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
 def test_an_instance_that_a_process_holds_stays(tmp_path: Path) -> None:
     on = virtual(tmp_path)
     instance, other = made(on, 0, "4g.20gb"), made(on, 4, "3g.20gb")
-    with worker(on.environment(instance)) as process:
-        assert read_line(process) == "here"
+    with child("-c", WORKER, **on.environment(instance)) as (process, _):
         (seen, free) = on.instances()
         assert [(holder.pid, holder.name) for holder in seen.holders] == [(process.pid, "worker")]
         assert free == other
@@ -209,9 +189,7 @@ def test_another_process_with_the_number_of_a_dead_one_holds_nothing(tmp_path: P
         assert on.instances() == (instance,)
 
 
-def test_registering_needs_a_virtual_board_and_an_existing_instance(
-    tmp_path: Path,
-) -> None:
+def test_registering_needs_a_virtual_board_and_an_existing_instance(tmp_path: Path) -> None:
     with register_use({}):
         pass
     on = virtual(tmp_path)
@@ -250,11 +228,6 @@ for _ in range(int(sys.argv[3])):
 """
 
 
-def restless(path: Path, seed: int, rounds: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", RESTLESS, str(path), str(seed), str(rounds)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
 def consistent(on: VirtualBoard) -> None:
     there = on.instances()
     assert len({instance.number for instance in there}) == len(there)
@@ -265,26 +238,23 @@ def consistent(on: VirtualBoard) -> None:
 def test_killed_processes_leave_a_board_that_keeps_the_rules(tmp_path: Path) -> None:
     on, draw = virtual(tmp_path), random.Random(6)
     for seed in range(4):
-        with restless(tmp_path / "gpu.json", seed, 10**9) as process:
-            read_line(process)
+        with child("-c", RESTLESS, tmp_path / "gpu.json", seed, 10**9):
             time.sleep(draw.uniform(0, 0.02))
-            process.kill()
         consistent(on)
     for instance in on.instances():
-        on.destroy_compute_instance(instance)
-        on.destroy_gpu_instance(instance)
+        unmake(on, instance)
     made(on, 0, "7g.40gb")
     assert len(list(tmp_path.iterdir())) <= 3, "state, lock, and one unfinished file at most"
 
 
 def test_several_processes_at_once_keep_the_rules(tmp_path: Path) -> None:
     on = virtual(tmp_path)
-    processes = [restless(tmp_path / "gpu.json", seed, 120) for seed in range(2)]
-    while any(process.poll() is None for process in processes):
-        consistent(on)
-    for process in processes:
-        process.communicate()
-        assert process.returncode == 0
+    with ExitStack() as stack:
+        programs = [child("-c", RESTLESS, tmp_path / "gpu.json", seed, 120) for seed in range(2)]
+        processes = [stack.enter_context(program)[0] for program in programs]
+        while any(process.poll() is None for process in processes):
+            consistent(on)
+        assert [process.returncode for process in processes] == [0, 0]
 
 
 @contextmanager

@@ -42,12 +42,7 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_papers_benchmarks_have_its_windows() -> None:
     windows = {name: one_benchmark.windows for name, one_benchmark in benchmarks().items()}
-    assert windows == {
-        "nc-cifar-10": 4,
-        "nc-core50": 9,
-        "nc-20-newsgroups": 9,
-        "nc-synthetic": 4,
-    }
+    assert windows == {"nc-cifar-10": 4, "nc-core50": 9, "nc-20-newsgroups": 9, "nc-synthetic": 4}
     with pytest.raises(InputError, match="did you mean nc-cifar-10"):
         benchmark("cifar-10")
 

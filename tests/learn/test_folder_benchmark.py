@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from support.gpu_cli import answered, refused
 from support.own_samples import write_pictures, write_texts
-from typer.testing import CliRunner
 
-from migrator.cli import app
 from migrator.core.errors import InputError
 from migrator.learn.benchmarks.benchmark import Origin, require_every_class, window_data
 from migrator.learn.model import Modality
@@ -111,11 +109,7 @@ def spoil(folder: Path, name: str) -> None:
 )
 def test_a_mistake_is_one_sentence(tmp_path: Path, mistake: str, said: str) -> None:
     spoil(tmp_path / "own", mistake)
-    done = CliRunner().invoke(
-        app, ["retrain", f"folder:{tmp_path / 'own'}", "--model", "small-cnn"]
-    )
-    assert isinstance(done.exception, InputError)
-    assert said in str(done.exception)
+    assert said in refused("retrain", f"folder:{tmp_path / 'own'}", "--model", "small-cnn")
 
 
 @pytest.mark.parametrize(
@@ -144,9 +138,7 @@ def test_a_name_says_how_it_is_written(name: str) -> None:
 
 def test_a_model_is_retrained_on_own_samples(tmp_path: Path) -> None:
     write_pictures(tmp_path / "own", (*FIVE, "f"), count=20)
-    options = ("--model", "support.tiny_model:Tiny", "--epochs", "2", "--windows", "1", "--json")
-    done = CliRunner().invoke(app, ["retrain", f"folder:{tmp_path / 'own'}", *options])
-    assert done.exit_code == 0, done.output
-    answer = json.loads(done.stdout)
+    options = ("--model", "support.tiny_model:Tiny", "--epochs", "2", "--windows", "1")
+    answer = answered("retrain", f"folder:{tmp_path / 'own'}", *options)
     assert answer["source"] == f"{tmp_path / 'own'}, 96 samples to train on, 24 held out"
     assert answer["rows"][0]["classes"] == 4

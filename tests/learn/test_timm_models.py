@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import sys
 from importlib.util import find_spec
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from support.small_models import train_copy
 
 from migrator.core.errors import InputError
 from migrator.learn.model import Modality
@@ -60,15 +60,8 @@ def test_a_copy_trains_and_its_weights_come_back(tmp_path: Path) -> None:
     model = built(f"timm:{SMALL}", pixels=64)
     assert model.weights == "random, seed 0"
     assert model.modality is Modality.IMAGES
-    inputs, labels = model.example(4), np.array([0, 1, 2, 0])
-    assert inputs.shape == (4, 3, 64, 64)
-    before = model.infer(inputs)
-    trained = copy.deepcopy(model)
-    assert trained.train_step(inputs, labels, 1e-3) > 0
-    np.testing.assert_array_equal(model.infer(inputs), before)
-    trained.save(tmp_path / "trained")
-    model.load(tmp_path / "trained")
-    np.testing.assert_array_equal(model.infer(inputs), trained.infer(inputs))
+    assert model.example(4).shape == (4, 3, 64, 64)
+    assert train_copy(model, model, tmp_path / "trained", 1e-3)[0] > 0
 
 
 @pytest.mark.parametrize(

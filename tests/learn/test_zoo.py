@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.small_models import train_copy
 
 from migrator.core.errors import InputError
 from migrator.learn import zoo
@@ -112,14 +112,7 @@ def test_a_head_for_other_classes_is_random_and_the_rest_is_published(tmp_path: 
     assert torch.equal(own["classifier.weight"], other["classifier.weight"])
     assert not torch.equal(own["conv_stem.weight"], other["conv_stem.weight"])
     assert random.weights == "random, seed 0"
-    images, labels = model.example(4), np.array([0, 1, 2, 0])
-    trained = copy.deepcopy(model)
-    before = model.infer(images)
-    assert trained.train_step(images, labels, 1e-3) > 0
-    np.testing.assert_array_equal(model.infer(images), before)
-    trained.save(tmp_path / "trained.safetensors")
-    random.load(tmp_path / "trained.safetensors")
-    np.testing.assert_array_equal(random.infer(images), trained.infer(images))
+    assert train_copy(model, random, tmp_path / "trained.safetensors", 1e-3)[0] > 0
 
 
 @pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")

@@ -14,7 +14,7 @@ from support.waiting import until
 
 
 def test_plans_wait_and_workers_serve_until_processes_can_be_started_again(tmp_path: Path) -> None:
-    policy = "support.moving_policy:moving"
+    policy = "support.live_policies:moving"
     path, state = scenario_file(tmp_path, "photos", window_s=3, policy=policy), tmp_path / "state"
     logs, away = state / "live" / "small" / "workers", tmp_path / "away"
     with served(path, state) as daemon:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from support.faults import all_gone, events, family, said, serves
-from support.faulty_policies import MOOD
 from support.live_daemon import Served, scenario_file, served
+from support.live_policies import MOOD
 from support.waiting import until
 
-POLICY = "support.faulty_policies:Moody"
+POLICY = "support.live_policies:Moody"
 MOODS = {
     "raises": ("could not decide", "ValueError: no idea today"),
     "overlaps": ("made an invalid decision", "no room beside"),

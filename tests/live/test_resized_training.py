@@ -9,7 +9,7 @@ from support.live_daemon import samples, scenario_file, served
 
 
 def test_a_real_daemon_continues_a_retraining_on_another_share(tmp_path: Path) -> None:
-    policy = "support.resizing_policy:Resizing"
+    policy = "support.live_policies:Resizing"
     path = scenario_file(tmp_path, "photos", window_s=8, policy=policy, training_ratio=40.0)
     with served(path, tmp_path / "state") as daemon:
         settled(daemon)

@@ -29,7 +29,7 @@ PROFILE = {
 
 def _scenario(
     folder: Path,
-    policy: str = "support.alternating_policy:alternating",
+    policy: str = "support.live_policies:alternating",
     latency_ms: object = PROFILE["latency_ms"],
     **measured: object,
 ) -> Path:
@@ -108,7 +108,7 @@ def _some(units: list[UnitRecord], least: int = 3) -> list[UnitRecord]:
 def test_idle_slices_answer_the_requests_of_another_tenant(tmp_path: Path) -> None:
     """One slice answers 20 of 40 requests within two seconds."""
     state, slow = tmp_path / "state", {"1": {"16": 100, "132": 100}, "4": {"16": 400, "132": 400}}
-    scenario = _scenario(tmp_path, "support.lending_policy:Lending", slow)
+    scenario = _scenario(tmp_path, "support.live_policies:Lending", slow)
     with served(scenario, state, "--batches", str(tmp_path / "batches.csv")) as daemon:
         file = BoardFile(next(state.rglob("gpu-0.json")))
 

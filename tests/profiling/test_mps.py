@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.children import child
 from support.nvidia_programs import NvidiaPrograms
 
 from migrator.core.catalogue import Place, board
@@ -54,14 +53,8 @@ def test_the_daemon_has_folders_of_its_own_and_quits(programs: NvidiaPrograms, s
 def test_what_a_killed_run_left_is_ended_by_the_next(programs: NvidiaPrograms, state: Path) -> None:
     others = MpsDriver.open(0, state)
     share = others.create(Place(4, "3g.71gb"))
-    run = subprocess.Popen(
-        [sys.executable, "-m", "profiling.killed", "mps", "16"], stdout=subprocess.PIPE
-    )
-    assert run.stdout is not None
-    assert run.stdout.readline() == b"at work\n"
-    run.kill()
-    run.wait()
-    run.stdout.close()
+    with child("-m", "profiling.killed", "mps", 16) as (_, line):
+        assert line == "at work"
     left = daemon_of(state).running()
     assert left is not None
     with Mps.find(0).open():

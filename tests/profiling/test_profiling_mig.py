@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from support.children import child
 from support.fake_nvml.library import installed
 from support.fake_nvml.machine import FakeNvml, FaultKind
 
@@ -46,10 +47,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
             return stack.enter_context(installed(tmp_path / name, [name], mig=mig))
 
         yield install
-
-
-def layout(fake: FakeNvml) -> list[str]:
-    return [str(instance.place) for instance in fake.instances()]
 
 
 def test_a_share_is_an_instance_of_its_size(machine: Machine, state: Path) -> None:
@@ -98,7 +95,7 @@ def test_one_size_after_another_is_measured_and_its_creation_too(
         "1g.6gb at 0 mine, 1g.6gb at 3",
         "1g.6gb at 0 mine, 1g.6gb at 3",
     ]
-    assert layout(fake) == ["1g.6gb at 3"]
+    assert fake.layout() == ["1g.6gb at 3"]
     rows = results.reconfigurations()
     assert [row["sms"] for row in rows] == [28, 14, 14]
     (entry,) = done.profiles
@@ -127,13 +124,13 @@ def test_what_is_in_the_way_is_named_and_left_alone(machine: Machine) -> None:
         ):
             pass
         with driver.share(42):
-            assert layout(fake) == ["3g.20gb at 0", "3g.20gb at 4"]
+            assert fake.layout() == ["3g.20gb at 0", "3g.20gb at 4"]
             with (
                 pytest.raises(BlockedError, match=r"no room for 3g.20gb.* is there already"),
                 driver.share(42),
             ):
                 pass
-    assert layout(fake) == ["3g.20gb at 4"]
+    assert fake.layout() == ["3g.20gb at 4"]
 
 
 def test_whatever_happens_the_instance_goes(
@@ -143,10 +140,10 @@ def test_whatever_happens_the_instance_goes(
     driver = Mig.find(0)
     with pytest.raises(ZeroDivisionError), driver.open(), driver.share(14):
         raise ZeroDivisionError
-    assert layout(fake) == []
+    assert fake.layout() == []
 
     def no_process(*_: object) -> None:
-        assert layout(fake) == ["2g.12gb at 0"]
+        assert fake.layout() == ["2g.12gb at 0"]
         raise BlockingIOError
 
     monkeypatch.setattr(workers, "ProfileWorkerProcess", no_process)
@@ -159,7 +156,7 @@ def test_whatever_happens_the_instance_goes(
         # kept: where only the garbage collector clears up, the error holds on to the share
         with pytest.raises(BlockingIOError) as kept:
             Pool(driver).workers(todo[:1])
-        assert layout(fake) == []
+        assert fake.layout() == []
         assert kept.tb is not None
 
 
@@ -172,7 +169,7 @@ def test_a_process_that_takes_a_moment_to_end_is_waited_for(machine: Machine) ->
             ending = threading.Timer(0.1, fake.release)
             ending.start()
         ending.join()
-        assert layout(fake) == []
+        assert fake.layout() == []
 
 
 def test_one_that_stays_is_never_killed_and_the_next_run_clears_up(
@@ -184,28 +181,23 @@ def test_one_that_stays_is_never_killed_and_the_next_run_clears_up(
     said = rf"4g.24gb at 0 .*in use by .*process {os.getpid()}"
     with pytest.raises(GpuError, match=said), driver.open(), driver.share(56):
         fake.hold(0, os.getpid())
-    assert layout(fake) == ["4g.24gb at 0"]
+    assert fake.layout() == ["4g.24gb at 0"]
     fake.release()
     with Mig.find(0).open():
-        assert layout(fake) == []
+        assert fake.layout() == []
 
 
 def test_what_a_killed_run_left_is_removed_by_the_next(machine: Machine) -> None:
     fake = machine()
     fake.foreign(0, "1g.6gb")
-    arguments = ["profiling.killed", "mig", "28", os.environ[MACHINE]]
-    run = subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.PIPE)
-    assert run.stdout is not None
-    assert run.stdout.readline() == b"at work\n"
-    at_work = f"is being changed by process {run.pid}"
-    with pytest.raises(GpuError, match=at_work), Mig.find(0).open():
-        pass
-    run.kill()
-    run.wait()
-    run.stdout.close()
-    assert layout(fake) == ["1g.6gb at 0", "2g.12gb at 2"]
+    with child("-m", "profiling.killed", "mig", 28, os.environ[MACHINE]) as (run, line):
+        assert line == "at work"
+        at_work = f"is being changed by process {run.pid}"
+        with pytest.raises(GpuError, match=at_work), Mig.find(0).open():
+            pass
+    assert fake.layout() == ["1g.6gb at 0", "2g.12gb at 2"]
     with Mig.find(0).open():
-        assert layout(fake) == ["1g.6gb at 0"]
+        assert fake.layout() == ["1g.6gb at 0"]
 
 
 def test_what_cannot_be_measured_is_refused(machine: Machine) -> None:

@@ -32,8 +32,16 @@ def planned(
 ) -> list[Measurement]:
     """Everything, but only one cold start: each takes seconds."""
     listed = measurements(board, models, list(batches), pace=QUICK, **options)
-    starts = [measurement for measurement in listed if measurement.study is Study.START]
+    starts = of(Study.START, listed)
     return [measurement for measurement in listed if measurement not in starts[1:]]
+
+
+def of(study: Study, listed: list[Measurement]) -> list[Measurement]:
+    return [measurement for measurement in listed if measurement.study is study]
+
+
+def latencies(board: Board, models: list[str], batches: list[int]) -> list[Measurement]:
+    return of(Study.LATENCY, measurements(board, models, batches, pace=QUICK))
 
 
 def everything(board: Board) -> list[Measurement]:
@@ -41,20 +49,12 @@ def everything(board: Board) -> list[Measurement]:
 
     Neighbours need no torch: each process takes more than a second to prepare for training with it.
     """
-    greedy = measurements(board, [GREEDY], [1, 4], pace=QUICK)
+    plain = planned(board, [PLAIN], (1,))
     return [
-        *(measurement for measurement in greedy if measurement.study is Study.LATENCY),
+        *latencies(board, [GREEDY], [1, 4]),
         *planned(board, [TINY]),
-        *(
-            measurement
-            for measurement in planned(board, [PLAIN], (1,))
-            if measurement.study is not Study.START
-        ),
-        *(
-            measurement
-            for measurement in planned(board, [PLAIN], (1,), interference=True)
-            if measurement.study is Study.INTERFERENCE
-        ),
+        *(measurement for measurement in plain if measurement.study is not Study.START),
+        *of(Study.INTERFERENCE, planned(board, [PLAIN], (1,), interference=True)),
     ]
 
 
@@ -149,11 +149,7 @@ def test_after_a_crash_the_next_run_goes_on(
     falling = tmp_path / "falling"
     falling.touch()
     monkeypatch.setenv("MIGRATOR_TEST_FATAL", str(falling))
-    todo = [
-        measurement
-        for measurement in measurements(board, [TINY, FATAL], [1], pace=QUICK)
-        if measurement.study is Study.LATENCY
-    ]
+    todo = latencies(board, [TINY, FATAL], [1])
     rows, out = tmp_path / "rows.jsonl", tmp_path / "found.json"
     first = profile(todo, cpu(board), Results(rows, {"gpu": "a"}), out)
     assert (first.measured, first.left) == (1, 1)
@@ -176,11 +172,7 @@ def test_several_losses_in_a_row_end_the_run_and_its_workers(
 ) -> None:
     monkeypatch.setenv("MIGRATOR_TEST_FATAL", os.fspath(tmp_path))
     monkeypatch.setattr(profiling_run, "MOST_LOST", 2)
-    todo = [
-        measurement
-        for measurement in measurements(board, [FATAL], [1, 4, 8], pace=QUICK)
-        if measurement.study is Study.LATENCY
-    ]
+    todo = latencies(board, [FATAL], [1, 4, 8])
     results = Results(tmp_path / "rows.jsonl", {})
     with pytest.raises(MigratorError, match=r"2 workers were lost in a row, .* run the same"):
         profile(todo, cpu(board), results, tmp_path / "found.json")

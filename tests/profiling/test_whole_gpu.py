@@ -60,10 +60,6 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "measurements.jsonl").read_text().splitlines()]
 
 
-def layout(fake: FakeNvml) -> list[str]:
-    return [str(instance.place) for instance in fake.instances()]
-
-
 @pytest.mark.parametrize("name", ["A30-24GB", "A100-40GB", "H200-141GB"])
 @pytest.mark.parametrize("on_instances", [True, False])
 def test_every_size_is_measured_alone_and_beside_neighbours_that_fit(
@@ -111,7 +107,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         patch.setenv("PYTHONPATH", PYTHONPATH)
         patch.setenv("MIGRATOR_STATE", str(folder / "state"))
         done = measure_gpu(listed, Mig.find(0), folder / "out", command="measure")
-        return Finished(listed, folder / "out", done, layout(fake))
+        return Finished(listed, folder / "out", done, fake.layout())
 
 
 def test_all_of_a_gpu_and_nothing_is_left(finished: Finished) -> None:
@@ -141,7 +137,7 @@ def test_all_of_a_gpu_and_nothing_is_left(finished: Finished) -> None:
 def test_what_is_measured_is_not_measured_again(finished: Finished, fake: FakeNvml) -> None:
     again = measure_gpu(finished.listed, Mig.find(0), finished.out, command="measure")
     assert (again.measured, again.left) == (0, 0)
-    assert layout(fake) == []
+    assert fake.layout() == []
 
 
 def test_an_inference_is_watched_while_instances_beside_it_change(finished: Finished) -> None:
@@ -171,7 +167,7 @@ def test_nothing_begins_that_cannot_end_within_the_budget(
     assert not any("study" in row for row in rows)
     made = [row for row in rows if row.get("key", "").startswith("reconfiguration")]
     assert len(made) == created
-    assert layout(fake) == []
+    assert fake.layout() == []
 
 
 def test_a_gpu_in_use_is_refused(fake: FakeNvml, tmp_path: Path) -> None:
@@ -182,7 +178,7 @@ def test_a_gpu_in_use_is_refused(fake: FakeNvml, tmp_path: Path) -> None:
     fake.foreign(2, "2g.12gb")
     with pytest.raises(GpuError, match=r"has instances \(2g.12gb at 2\); save them with"):
         measure_gpu(small(), Mig.find(0), tmp_path, command="measure")
-    assert layout(fake) == ["2g.12gb at 2"]
+    assert fake.layout() == ["2g.12gb at 2"]
     assert not (tmp_path / "report.md").exists()
 
 
@@ -191,7 +187,7 @@ def test_what_fits_beside_others_is_measured(fake: FakeNvml, tmp_path: Path) -> 
     fake.hold(2, os.getpid())
     done = measure_gpu(small(), Mig.find(0), tmp_path, command="measure", beside_others=True)
     assert (done.measured, done.left, done.changed) == (2, 1, ())
-    assert layout(fake) == ["2g.12gb at 2"]
+    assert fake.layout() == ["2g.12gb at 2"]
     page = (tmp_path / "report.md").read_text()
     assert "**Unfinished: 2 of 3 measurements.**" in page
     assert f"- not measured: 4 times inference of {TINY}" in page
@@ -203,14 +199,11 @@ def test_an_error_leaves_the_gpu_as_it_was(fake: FakeNvml, tmp_path: Path) -> No
 
     with pytest.raises(ZeroDivisionError):
         measure_gpu(small(), Mig.find(0), tmp_path, command="measure", report=fail)
-    assert layout(fake) == []
+    assert fake.layout() == []
     assert "**Unfinished: 1 of 3 measurements.**" in (tmp_path / "report.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGTERM, 143), (signal.SIGKILL, -9)],
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_signal_leaves_the_gpu_as_it_was_at_once_or_in_the_next_run(
     fake: FakeNvml, tmp_path: Path, number: int, code: int
 ) -> None:
@@ -218,17 +211,17 @@ def test_a_signal_leaves_the_gpu_as_it_was_at_once_or_in_the_next_run(
     words = ["profiling.measuring", str(tmp_path / "fake"), TINY, "--out", str(out)]
     run = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True)
     until(lambda: rows.exists() and '"study": "latency"' in rows.read_text())
-    assert layout(fake) == ["4g.24gb at 0"]
+    assert fake.layout() == ["4g.24gb at 0"]
     run.send_signal(number)
     run.communicate(timeout=LIMIT_S)
     assert run.returncode == code
     if number == signal.SIGKILL:
-        assert layout(fake) == ["4g.24gb at 0"]
+        assert fake.layout() == ["4g.24gb at 0"]
         fake.release()
         measure_gpu(small()[:1], Mig.find(0), out, command="measure")
     else:
         assert "**Unfinished: " in (out / "report.md").read_text()
-    assert layout(fake) == []
+    assert fake.layout() == []
 
 
 def test_shares_need_no_instances_and_the_daemon_is_gone(

@@ -1,4 +1,4 @@
-"""Comparisons drawn: what the page says, what the picture shows, and the files they become."""
+"""Comparisons drawn: page, picture and files, in which a policy always looks the same."""
 
 from __future__ import annotations
 
@@ -7,23 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.outcomes import run
+from support.outcomes import compared, run
 
-from migrator.core.comparison import Row, summarise
+from migrator.core.comparison import summarise
 from migrator.core.errors import InputError
+from migrator.policies.registry import policies
 from migrator.report.comparison import comparison_page, draw_comparison
 from migrator.report.page import Bars, Page, Table
 from migrator.report.paint import policy_paints
-
-
-def compared(policies: int = 2, scenarios: int = 2, seeds: int = 2) -> tuple[Row, ...]:
-    names = ["migrator", *(f"peer {n}" for n in range(1, policies))]
-    return summarise(
-        run(policy, f"w{number}", seed, windows=1, late=10 + 10 * index + seed)
-        for number in range(scenarios)
-        for index, policy in enumerate(names)
-        for seed in range(seeds)
-    )
 
 
 def blocks(page: Page, anchor: str) -> tuple[object, ...]:
@@ -31,7 +22,7 @@ def blocks(page: Page, anchor: str) -> tuple[object, ...]:
 
 
 def test_policies_are_grouped_by_scenario_with_intervals() -> None:
-    rows = compared()
+    rows = compared(("migrator", "peer 1"))
     goodput, *_ = blocks(comparison_page(rows), "measures")
     assert isinstance(goodput, Bars)
     assert goodput.categories == ("w0", "w1", "all scenarios")
@@ -47,7 +38,8 @@ def test_policies_are_grouped_by_scenario_with_intervals() -> None:
 
 
 def test_a_scenario_ranks_its_policies_with_gains() -> None:
-    (table,) = blocks(comparison_page(compared(policies=3)), "in-all-scenarios")
+    rows = compared(("migrator", "peer 1", "peer 2"))
+    (table,) = blocks(comparison_page(rows), "in-all-scenarios")
     assert isinstance(table, Table)
     assert "95% confidence interval of the difference from migrator" in table.caption
     assert [row[0] for row in table.rows] == ["migrator", "peer 1", "peer 2"]
@@ -60,13 +52,13 @@ def test_a_scenario_ranks_its_policies_with_gains() -> None:
 def test_png_shows_every_policy(tmp_path: Path) -> None:
     from matplotlib.image import imread
 
-    policies = ("migrator", "ekya", "astraea")
-    draw_comparison(summarise(map(run, policies)), tmp_path / "out.png")
+    names = ("migrator", "ekya", "astraea")
+    draw_comparison(summarise(map(run, names)), tmp_path / "out.png")
     content = (tmp_path / "out.png").read_bytes()
     width, height = struct.unpack(">II", content[16:24])
     assert (width, height > 1000) == (1600, True)
     pixels = np.rint(imread(tmp_path / "out.png")[..., :3] * 255).astype(int)
-    for paint in policy_paints(policies):
+    for paint in policy_paints(names):
         colour = [int(paint.fill[at : at + 2], 16) for at in (1, 3, 5)]
         assert (pixels == colour).all(axis=2).sum() > 20_000
     assert [path.name for path in tmp_path.iterdir()] == ["out.png"]
@@ -76,3 +68,20 @@ def test_nothing_to_draw_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing to draw"):
         draw_comparison((), tmp_path / "out.png")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_packaged_policies_look_different_and_any_other_one_differs_from_them() -> None:
+    packaged = [*policies(), "best static split"]
+    own = [policy_paints([name])[0] for name in packaged]
+    assert len(set(own)) == len(packaged)
+    assert policy_paints(packaged) == tuple(own)
+    for number in range(40):
+        (other,) = policy_paints([f"my.module:policy_{number}"])
+        assert other not in own
+
+
+@pytest.mark.parametrize("policy", ["migrator", "oracle", "my.module:policy"])
+def test_runs_of_one_policy_look_different(policy: str) -> None:
+    paints = policy_paints([policy] * 4)
+    assert len(set(paints)) == 4
+    assert paints[0] == policy_paints([policy])[0]

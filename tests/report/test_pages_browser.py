@@ -1,21 +1,29 @@
-"""Written pages in a real browser: light, dark, on a phone and printed."""
+"""Written pages in a real browser: light, dark on a phone, and printed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from support.browser import Browsed
 from support.live_records import Made, write_run
 from support.make import only
+from support.outcomes import compared
 from support.page_forms import opened, print_page, show_on_dark_phone
+from support.reproduction import outcomes_of
 
 from migrator.core.catalogue import board
 from migrator.core.problem import Allocation, Charge, Instance, Plan, Problem, Task, Tenant
 from migrator.records.runs import recorded_run
 from migrator.records.store import read_records
+from migrator.report.comparison import comparison_page
 from migrator.report.html_page import write_page
+from migrator.report.page import Page
 from migrator.report.plan_figure import draw_plan
 from migrator.report.run_page import run_page
+from migrator.reproduce.experiment import Setting
+from migrator.reproduce.reproduce import jobs_of, page_of
 
 
 def _tenant(name: str, received: float) -> Tenant:
@@ -70,6 +78,29 @@ def test_the_report_of_a_run(browser: Browsed, tmp_path: Path) -> None:
     assert page.locator(".more[open]").count() == folds
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator(".more[open]").count() == 1, "as before"
+
+
+def _reproduction() -> Page:
+    names, setting = ("goodput", "slo-accuracy"), Setting(workloads=("W1",), most_windows=1)
+    return page_of(names, setting, outcomes_of(jobs_of(names, setting)))
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("comparison", lambda: comparison_page(compared(("migrator", "ekya", "paris")))),
+        ("reproduction", _reproduction),
+    ],
+)
+def test_a_page_in_every_form(
+    browser: Browsed, name: str, made: Callable[[], Page], tmp_path: Path
+) -> None:
+    path = tmp_path / f"{name}.html"
+    write_page(made(), path)
+    page = opened(browser, path)
+    assert len(page.locator("body").inner_text()) > 100
+    show_on_dark_phone(page, name)
+    print_page(page, name)
 
 
 def test_the_browser_reported_no_error(browser: Browsed) -> None:

@@ -1,7 +1,8 @@
-"""Runs as text: aligned, complete, and never wider than a terminal."""
+"""Runs as text: aligned, complete, and never wider than a terminal; and as JSON."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from migrator.core.comparison import Row, summarise
 from migrator.core.outcome import Tally
 from migrator.records.outcome import RunOutcome
 from migrator.report.comparison import comparison_table
+from migrator.report.run_json import run_json
 from migrator.report.run_text import run_table
 from migrator.report.terminal import COLUMNS, count, relation
 
@@ -138,3 +140,39 @@ def test_a_prediction_far_off_is_a_multiple() -> None:
     assert relation(112.8, 100, "measured") == "+12.8% to measured"
     assert relation(1000, 100, "measured") == "+900.0% to measured"
     assert relation(182_578.5, 100, "measured") == "1,826 times measured"
+
+
+COUNTED = {
+    *("received", "goodput", "goodput_share", "slo_attainment", "accuracy", "late", "wrong"),
+    *("dropped", "queued", "while_reconfiguring", "reconfigurations"),
+}
+
+
+def test_the_same_figures_in_all_per_window_and_per_tenant() -> None:
+    outcome = run(windows=2)
+    parsed_json = json.loads(json.dumps(run_json(outcome), allow_nan=False))
+    planned = {"plan_s", "predicted", "fluid", "tenants"}
+    assert set(parsed_json) == COUNTED | planned | {
+        *("policy", "scenario", "forecaster", "seed", "labels", "windows", "fairness"),
+    }
+    shares = {tenant["tenant"]: tenant["goodput_share"] for tenant in parsed_json["tenants"]}
+    even = parsed_json["fairness"]
+    assert even["worst_share"] == shares[even["worst_tenant"]] == min(shares.values())
+    assert 0.5 <= even["jain_index"] <= 1
+    assert [set(window) for window in parsed_json["windows"]] == [
+        COUNTED | planned | {"window", "plans"}
+    ] * 2
+    assert [set(tenant) for tenant in parsed_json["tenants"]] == [
+        COUNTED | {"tenant", "plan_s"}
+    ] * 2
+    for window in parsed_json["windows"]:
+        assert [tenant["tenant"] for tenant in window["tenants"]] == ["bert", "vit"]
+        assert all(set(tenant) > COUNTED for tenant in window["tenants"])
+
+
+def test_what_is_no_number_is_null() -> None:
+    outcome = run(windows=1)
+    odd = replace(outcome.windows[0], plan_s=float("nan"), predicted=float("inf"), fluid=None)
+    run_as_json = run_json(replace(outcome, windows=(odd,)))
+    assert run_as_json["plan_s"] is run_as_json["predicted"] is run_as_json["fluid"] is None
+    json.dumps(run_as_json, allow_nan=False)

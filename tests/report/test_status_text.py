@@ -9,12 +9,7 @@ import pytest
 from support.live_records import Made, write_run
 
 from migrator.core.catalogue import board
-from migrator.records.current_run import (
-    CurrentRun,
-    DaemonProbe,
-    DaemonState,
-    current_run,
-)
+from migrator.records.current_run import CurrentRun, DaemonProbe, DaemonState, current_run
 from migrator.records.rows import ActionRecord, EventRecord
 from migrator.records.store import RecentRows, read_recent
 from migrator.report.run_json import status_json
@@ -69,20 +64,8 @@ def test_a_daemons_own_words_come_first(run: RecentRows) -> None:
     assert "window 7, slot 5 of 20" in text
     assert "retraining of photos: not planned: it takes too long" in text
     lines = [line.split() for line in text.splitlines()]
-    assert [
-        "photos",
-        "5,000",
-        "4,000",
-        "500",
-        "400",
-        "60",
-        "40",
-        "2",
-        "88.0%",
-        "samples",
-        "3",
-        "43%",
-    ] in lines
+    expected = "photos 5,000 4,000 500 400 60 40 2 88.0% samples 3 43%"
+    assert expected.split() in lines
     # a tenant it says nothing of is as in the records
     assert any(line[:2] == ["cameras", "1,500"] for line in lines)
     (drawn,) = [line for line in text.splitlines() if "[" in line]

@@ -1,8 +1,11 @@
-"""Access to the API: tokens, addresses to listen on, foreign pages, and operators' actions."""
+"""Access to the API: tokens, addresses to listen on, foreign pages, operators' actions,
+and files that may be open."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -234,3 +237,31 @@ def test_listening_to_others_needs_tokens(host: str) -> None:
 def test_a_port_that_is_taken_is_named(guarded: httpx.Client) -> None:
     with pytest.raises(InputError, match="use another port"):
         ApiServer(Starlette(), tokens=Tokens(), port=guarded.base_url.port or 0)
+
+
+LIMITED = """
+import logging, resource, sys
+from migrator.core.errors import InputError
+from migrator.serving.http.requests import ClientLimits
+from migrator.serving.http.server import affordable
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+for limits in sys.argv[1:]:
+    soft, hard = map(int, limits.split(":"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        connections = affordable(ClientLimits(connections=1000)).connections
+    except InputError as error:
+        connections = f"error: {error}"
+    print(connections, *resource.getrlimit(resource.RLIMIT_NOFILE), sep="|")
+"""
+
+
+def test_too_few_open_files_for_the_connections_are_noticed_at_the_start() -> None:
+    limits = ("256:4096", "2000:4096", "256:512", "64:100")  # a limit can only be lowered
+    command = [sys.executable, "-c", LIMITED, *limits]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    enough, more, warned, fewer, refused = done.stdout.splitlines()
+    assert (enough, more) == ("1000|1128|4096", "1000|2000|4096")
+    assert "384 connections are served at a time instead of 1000" in warned
+    assert fewer == "384|512|512"
+    assert "open files: the limit of this process is 100, too low to serve" in refused

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 from support.api_server import connected, image_body, received, running_server
-from support.http_client import HTTP
+from support.http_client import HTTP, status_of
 from support.waiting import LIMIT_S, until
 
 LIMITS = {"body_bytes": 4096, "body_s": 0.5, "header_bytes": 4096, "header_s": 0.5}
@@ -51,26 +50,22 @@ def require_refusal(answer: bytes, status: int) -> None:
     assert json.loads(body)["error"]
 
 
-def state(url: str) -> Any:
-    return HTTP.get(f"{url}/admin/status").json()
-
-
 def test_those_that_leave_take_their_requests_along(holding: str) -> None:
     with ExitStack() as stack:
         for _ in range(10):
             stack.enter_context(connected(holding)).sendall(REQUEST)
-        until(lambda: state(holding)["waiting"] == 10)
-    until(lambda: state(holding)["open"] == 0)
-    assert state(holding)["waiting"] == 0
-    assert state(holding)["total"]["dropped"] == 10
+        until(lambda: status_of(holding)["waiting"] == 10)
+    until(lambda: status_of(holding)["open"] == 0)
+    assert status_of(holding)["waiting"] == 0
+    assert status_of(holding)["total"]["dropped"] == 10
 
 
 def test_half_a_body_and_gone(url: str) -> None:
-    before = state(url)["total"]
+    before = status_of(url)["total"]
     for _ in range(5):
         with connected(url) as connection:
             connection.sendall(POST + b"content-length: 400\r\n\r\n" + BODY[:100])
-    assert state(url)["total"]["received"] == before["received"]
+    assert status_of(url)["total"]["received"] == before["received"]
 
 
 def test_headers_that_stop_on_a_used_connection(url: str) -> None:
@@ -129,7 +124,7 @@ def test_a_connection_is_refused_while_all_others_are_served(holding: str) -> No
     with ExitStack() as stack:
         for _ in range(11):
             stack.enter_context(connected(holding)).sendall(REQUEST)
-        until(lambda: state(holding)["waiting"] == 11)
+        until(lambda: status_of(holding)["waiting"] == 11)
         until(refused)
     until(lambda: HTTP.get(f"{holding}/v2/health/live").status_code == 200)
 
@@ -148,8 +143,8 @@ def test_a_full_queue_refuses_at_once(idle: str) -> None:
     with connected(idle) as first, connected(idle) as second:
         for connection in (first, second):
             connection.sendall(held)
-        until(lambda: state(idle)["waiting"] == 2)
+        until(lambda: status_of(idle)["waiting"] == 2)
         answer = HTTP.post(idle + PATH, content=BODY)
     assert answer.status_code == 429
     assert "2 requests wait already" in answer.json()["error"]
-    until(lambda: state(idle)["open"] == 0)
+    until(lambda: status_of(idle)["open"] == 0)

@@ -15,7 +15,15 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from support.api_server import CLASSES, LENGTH, SIDE, VOCABULARY, image_body, running_server
+from support.api_server import (
+    CLASSES,
+    LENGTH,
+    SIDE,
+    VOCABULARY,
+    image_body,
+    running_server,
+    triton_image,
+)
 from support.gateways import gateway
 from support.http_client import HTTP
 
@@ -67,10 +75,7 @@ def addresses(
     return servers[request.param]
 
 
-def _image(rows: int = 1, value: int = 0) -> Any:
-    tensor = triton.InferInput("input", [rows, 3, SIDE, SIDE], "UINT8")
-    tensor.set_data_from_numpy(np.full((rows, 3, SIDE, SIDE), value, np.uint8))
-    return tensor
+_image = partial(triton_image, triton)
 
 
 def test_fields_have_the_numbers_of_the_protocol() -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from support.api_server import SIDE, connected, memory_mib, running_server
-from support.http_client import HTTP
+from support.http_client import HTTP, status_of
 from support.waiting import LIMIT_S, until
 
 from migrator.serving.grpc.messages import message_classes
@@ -249,19 +249,15 @@ def test_open_connections_are_limited_and_do_not_end_http(tmp_path: Path) -> Non
 def test_idle_connections_are_closed(small: Server) -> None:
     url, address, *_ = small
     with ExitStack() as stack:
-        before = open_files(url)
+        before = status_of(url)["files"]
         for _ in range(10):
             call = stack.enter_context(
                 calling(address, INFER, options=[("grpc.use_local_subchannel_pool", 1)])
             )
             assert call(GOOD)
-        assert open_files(url) >= before + 10
-        until(lambda: open_files(url) <= before)
+        assert status_of(url)["files"] >= before + 10
+        until(lambda: status_of(url)["files"] <= before)
         assert call(GOOD)  # connects again
-
-
-def open_files(url: str) -> int:
-    return int(HTTP.get(f"{url}/admin/status").json()["files"])
 
 
 @pytest.mark.parametrize(("server", "status"), [("guarded", SERVING), ("small", NOT_SERVING)])

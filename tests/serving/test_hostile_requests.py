@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.api_server import CLASSES, SIDE, connected, image_body, received, running_server
 from support.api_server import memory_mib as process_memory_mib
-from support.http_client import HTTP
+from support.http_client import HTTP, status_of
 from support.waiting import until
 
 INFER, FEEDBACK = "/v2/models/images/infer", "/v2/models/images/feedback"
@@ -60,7 +60,7 @@ def image(**fields: Any) -> dict[str, Any]:
 
 
 def memory_mib(url: str, field: str = "VmRSS:") -> float:
-    return process_memory_mib(HTTP.get(f"{url}/admin/status").json()["pid"], field)
+    return process_memory_mib(status_of(url)["pid"], field)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_body_that_is_too_large_is_answered_although_it_is_sent_whole(
 
 
 def test_those_that_do_not_read_are_let_go(url: str) -> None:
-    request, before = b"GET /file HTTP/1.1\r\nhost: localhost\r\n\r\n", open_files(url)
+    request, before = b"GET /file HTTP/1.1\r\nhost: localhost\r\n\r\n", status_of(url)["files"]
     with ExitStack() as stack:
         every = [stack.enter_context(connected(url)) for _ in range(20)]
         for connection in every:
@@ -166,7 +166,7 @@ def test_those_that_do_not_read_are_let_go(url: str) -> None:
         closing_too.sendall(
             request.replace(b"host: localhost", b"host: localhost\r\nconnection: close")
         )
-        until(lambda: open_files(url) <= before)
+        until(lambda: status_of(url)["files"] <= before)
 
 
 def test_those_that_do_not_read_make_room_for_others(narrow: str) -> None:
@@ -210,34 +210,28 @@ def test_idle_connections_make_room_for_others(request_before: bytes) -> None:
         until(lambda: sum(map(is_closed, held)) > 20)
 
 
-def counted(url: str, outcome: str) -> int:
-    """Requests so far, or those that are not answered yet."""
-    status = HTTP.get(f"{url}/admin/status").json()
-    return int(status["open"] if outcome == "open" else status["total"][outcome])
-
-
 def test_a_request_that_is_served_keeps_its_connection(narrow: str) -> None:
     body = json.dumps(image_body()).encode()
     head = f"{HEAD}content-length: {len(body)}\r\n\r\n"
-    before = counted(narrow, "received")
+    before = status_of(narrow)["total"]["received"]
     with ExitStack() as stack:
         served = stack.enter_context(connected(narrow))
         served.sendall(head.encode() + body)
-        until(lambda: counted(narrow, "received") > before, look_s=0.01)
+        until(lambda: status_of(narrow)["total"]["received"] > before, look_s=0.01)
         for _ in range(20):
             stack.enter_context(connected(narrow))
-        assert counted(narrow, "open")  # the others came while it was served
+        assert status_of(narrow)["open"]  # the others came while it was served
         assert served.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
 def test_pipelined_requests_of_a_client_that_has_left_are_no_error(narrow: str) -> None:
     body = json.dumps(image_body()).encode()
     head = f"{HEAD}content-length: {len(body)}\r\n\r\n".encode()
-    before = counted(narrow, "received")
+    before = status_of(narrow)["total"]["received"]
     with connected(narrow) as connection:  # the server fails if it wrote a traceback
         connection.sendall((head + body) * 3)
-        until(lambda: counted(narrow, "received") > before, look_s=0.01)
-    until(lambda: not counted(narrow, "open"))
+        until(lambda: status_of(narrow)["total"]["received"] > before, look_s=0.01)
+    until(lambda: not status_of(narrow)["open"])
 
 
 def test_slow_bodies_do_not_take_all_memory(patient: str) -> None:
@@ -281,10 +275,6 @@ def test_slow_but_steady_readers_get_everything(url: str) -> None:
             time.sleep(len(part) / 4e6)
     assert received > 12 * 2**20
     assert time.monotonic() - begun_s > 2.5
-
-
-def open_files(url: str) -> int:
-    return int(HTTP.get(f"{url}/admin/status").json()["files"])
 
 
 @pytest.mark.parametrize(

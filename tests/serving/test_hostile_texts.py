@@ -33,10 +33,6 @@ def encoded(client: httpx.Client) -> int:
     return int(client.get("/admin/status").json()["encoded"])
 
 
-def open_files(client: httpx.Client) -> int:
-    return int(client.get("/admin/status").json()["files"])
-
-
 @pytest.mark.parametrize("rows", [MANY, 1])
 @pytest.mark.parametrize(
     ("path", "fields"),
@@ -113,7 +109,8 @@ def test_nothing_more_is_encoded_for_a_client_that_left(
 ) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    before, files, rows = encoded(client), open_files(client), 1000
+    status: dict[str, int] = client.get("/admin/status").json()
+    before, files, rows = status["encoded"], status["files"], 1000
     texts = [f"{pipe} " + "long " * 5_000, *["text"] * (rows - 1)]
     body = json.dumps(texts_body(texts, rows, labels=[1] * rows)).encode()
     head = f"POST {SAMPLES} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
@@ -121,7 +118,8 @@ def test_nothing_more_is_encoded_for_a_client_that_left(
     with connected(url) as connection:
         connection.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + body)
         until(lambda: encoded(client) > before)  # the first rows wait for the pipe
-    until(lambda: open_files(client) <= files)  # the server knows that the client left
+    # until the server knows that the client left
+    until(lambda: client.get("/admin/status").json()["files"] <= files)
     pipe.write_bytes(b"")
     long = texts_body(["long " * 10_000], 1)
     assert client.post(INFER, json=long).status_code == 200

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 from support import PYTHONPATH
 from support.api_server import CLASSES, api_state, image_body
 from support.served_models import RAISE
-from support.serving import assignment, pictures, run, started
+from support.serving import assignment, pictures, started
 from support.stand_in_worker import POISON, StandInWorker
 
 from migrator.serving.http.app import application
@@ -33,28 +34,30 @@ def body(value: int = 0, **more: Any) -> dict[str, Any]:
     return image_body(value) | more
 
 
-def asked(
-    doing: Callable[[httpx.AsyncClient, StandInWorker], Awaitable[None]],
-    *,
-    slo_s: float = 5.0,
-    latency_s: float = 0.0,
-    settings: dict[str, Any] | None = None,
-    most: int = 5,
-) -> AccessLog:
-    """A client of the API in the same process, with one stand-in worker behind it."""
+class Api(NamedTuple):
+    """A client of the API in the same process, and what is behind it."""
 
-    async def whole() -> AccessLog:
-        router = Router({name: QueueSettings(name, slo_s, 4, 100) for name in ("images", "texts")})
-        worker = StandInWorker("w1", lambda _: latency_s, classes=CLASSES)
-        router.attach("images", worker, lambda _: 0.0)
-        access_log = AccessLog(LineLimiter(most, each_s=600.0))
-        state = replace(api_state(settings or {}, router), access_log=access_log)
-        transport = httpx.ASGITransport(application(state))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            await doing(client, worker)
-        return access_log
+    client: httpx.AsyncClient
+    worker: StandInWorker
+    access_log: AccessLog
 
-    return asyncio.run(whole())
+
+@asynccontextmanager
+async def api(
+    *, slo_s: float = 5.0, settings: dict[str, Any] | None = None, most: int = 5
+) -> AsyncIterator[Api]:
+    router = Router({name: QueueSettings(name, slo_s, 4, 100) for name in ("images", "texts")})
+    worker = StandInWorker("w1", classes=CLASSES)
+    router.attach("images", worker, lambda _: 0.0)
+    access_log = AccessLog(LineLimiter(most, each_s=600.0))
+    state = replace(api_state(settings or {}, router), access_log=access_log)
+    transport = httpx.ASGITransport(application(state))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        yield Api(client, worker, access_log)
+
+
+def lines_of(caplog: pytest.LogCaptureFixture, name: str) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name == f"migrator.serving.{name}"]
 
 
 @pytest.mark.parametrize(
@@ -69,10 +72,10 @@ def asked(
         (None, None, None),
     ],
 )
-def test_an_answer_names_the_id_that_went_to_the_worker(
+async def test_an_answer_names_the_id_that_went_to_the_worker(
     header: str | None, own: str | None, expected: str | None
 ) -> None:
-    async def doing(client: httpx.AsyncClient, worker: StandInWorker) -> None:
+    async with api() as (client, worker, _):
         headers = {} if header is None else {"x-request-id": header}
         sent = body() | ({"id": own} if own else {})
         answer = await client.post(INFER, json=sent, headers=headers)
@@ -84,11 +87,9 @@ def test_an_answer_names_the_id_that_went_to_the_worker(
         # labels go by the message's own id: a header may come with several requests
         assert answer.json()["id"] == own if own else answer.json()["id"] != header
 
-    asked(doing)
 
-
-def test_made_ids_differ_and_requests_of_a_batch_are_all_named() -> None:
-    async def doing(client: httpx.AsyncClient, worker: StandInWorker) -> None:
+async def test_made_ids_differ_and_requests_of_a_batch_are_all_named() -> None:
+    async with api() as (client, worker, _):
         worker.held.clear()
         first = asyncio.create_task(client.post(INFER, json=body()))
         await worker.begun.wait()
@@ -104,80 +105,63 @@ def test_made_ids_differ_and_requests_of_a_batch_are_all_named() -> None:
         assert worker.request_ids == [ids[0], "a b"]
         assert len(set(ids)) == 3
 
-    asked(doing)
 
-
-def test_what_is_refused_has_a_line_and_an_id(caplog: pytest.LogCaptureFixture) -> None:
-    async def doing(client: httpx.AsyncClient, _: StandInWorker) -> None:
+async def test_what_is_refused_has_a_line_and_an_id(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "migrator")
+    async with api() as (client, _, access):
         for path in ("/v2/models/missing/infer", "/v2/models/images/versions/4/infer"):
             answer = await client.post(path, json=body(), headers={"x-request-id": "t1"})
             assert answer.status_code == 404
             assert answer.headers["x-request-id"] == "t1"
         assert (await client.post(INFER, json=body(POISON, id="p"))).status_code == 500
-
-    with caplog.at_level(logging.INFO, "migrator"):
-        access = asked(doing)
     assert access.refused == {("", 404): 1, ("images", 404): 1, ("images", 500): 1}
-    lines = [
-        record for record in caplog.records if record.name == "migrator.serving.http.access_log"
-    ]
+    lines = lines_of(caplog, "http.access_log")
     logged = [(line.__dict__["tenant"], line.__dict__["status"], line.levelname) for line in lines]
     assert logged == [("", 404, "INFO"), ("images", 404, "INFO"), ("images", 500, "ERROR")]
     assert [line.__dict__["request_id"] for line in lines] == ["t1", "t1", "p"]
-    (batch,) = [record for record in caplog.records if record.name == "migrator.serving.router"]
+    (batch,) = lines_of(caplog, "router")
     assert batch.__dict__["request_ids"] == "p"
 
 
-def test_late_answers_have_a_line_and_those_in_time_have_none(
+async def test_late_answers_have_a_line_and_those_in_time_have_none(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def doing(client: httpx.AsyncClient, worker: StandInWorker) -> None:
+    caplog.set_level(logging.INFO, "migrator")
+    async with api(slo_s=0.1) as (client, worker, _):
         assert (await client.post(INFER, json=body())).status_code == 200
         worker.latency_s = lambda _: 0.2
         late = await client.post(INFER, json=body(), headers={"x-request-id": "slow"})
         assert late.json()["parameters"]["late"] is True
-
-    with caplog.at_level(logging.INFO, "migrator"):
-        asked(doing, slo_s=0.1)
-    (line,) = [
-        record for record in caplog.records if record.name == "migrator.serving.http.access_log"
-    ]
+    (line,) = lines_of(caplog, "http.access_log")
     assert "request slow of images answered late" in line.getMessage()
 
 
-def test_neither_tokens_nor_bodies_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_neither_tokens_nor_bodies_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     settings = {"tokens": {"images": PHOTOS, "texts": "other"}, "admin": ADMIN}
-
-    async def doing(client: httpx.AsyncClient, _: StandInWorker) -> None:
+    caplog.set_level(logging.DEBUG, "migrator")
+    async with api(settings=settings, most=1000) as (client, _, access):
         for token in (PHOTOS, ADMIN, "guessed-secret"):
             headers = {"authorization": f"Bearer {token}"}
             for path in (INFER, "/v2/models/texts/infer", "/v2/models/images/feedback"):
                 for sent in (b'{"inputs": "private words"', b"private words", b'{"private": 1}'):
                     await client.post(path, content=sent, headers=headers)
             await client.get("/metrics", headers=headers)
-
-    with caplog.at_level(logging.DEBUG, "migrator"):
-        access = asked(doing, settings=settings, most=1000)
     assert access.refused.total() == len(caplog.records) > 20
     logged = json.dumps([{k: str(v) for k, v in vars(record).items()} for record in caplog.records])
     assert "secret" not in logged
     assert "private words" not in logged
 
 
-def test_a_workers_own_log_names_the_requests_it_failed_on(
+async def test_a_workers_own_log_names_the_requests_it_failed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
-
-    async def doing() -> None:
-        async with started(tmp_path) as workers:
-            worker = await workers.take(assignment())
-            for _ in range(20):
-                with pytest.raises(ModelFaultError):
-                    await worker.infer(pictures(RAISE), "trace-1 trace-2")
-            await worker.infer(pictures(), "well")
-
-    run(doing())
+    async with started(tmp_path) as workers:
+        worker = await workers.take(assignment())
+        for _ in range(20):
+            with pytest.raises(ModelFaultError):
+                await worker.infer(pictures(RAISE), "trace-1 trace-2")
+        await worker.infer(pictures(), "well")
     said = (tmp_path / "workers.log").read_text(encoding="utf-8")
     assert "could not answer trace-1 trace-2: ValueError: asked to raise" in said
     assert "served_models.py" in said  # where it happened

@@ -18,6 +18,7 @@ from migrator.core.errors import HttpError, InputError, MigratorError
 from migrator.serving.queue import OVERDUE_S, Counted, QueueSettings, Routed
 from migrator.serving.router import Router
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
 Images = NDArray[np.uint8]
 
 
@@ -63,18 +64,6 @@ def refused(status: int, words: str) -> Iterator[None]:
     assert raised.value.status == status
 
 
-def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    async def whole() -> None:
-        await test()
-
-    def run() -> None:
-        run_virtually(whole())
-
-    run.__name__ = getattr(test, "__name__", "test")
-    return run
-
-
-@in_virtual_time
 async def test_an_answer_names_its_version_and_its_times() -> None:
     worker = StandInWorker(latency_s=lambda rows: 0.1 * rows, version=4)
     router = make_router(worker)
@@ -84,7 +73,6 @@ async def test_an_answer_names_its_version_and_its_times() -> None:
     assert (routed.waited_s, routed.served_s) == pytest.approx((0.0, 0.1))
 
 
-@in_virtual_time
 async def test_what_waits_goes_together_and_each_gets_its_own_rows() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.1)
     router = make_router(worker, slo_s=10.0)
@@ -95,7 +83,6 @@ async def test_what_waits_goes_together_and_each_gets_its_own_rows() -> None:
     assert labels == [[value] * rows for value, rows in values]
 
 
-@in_virtual_time
 async def test_a_batch_is_only_as_large_as_the_first_deadline_allows() -> None:
     worker = StandInWorker(latency_s=lambda rows: 0.1 * rows)
     router = make_router(worker, slo_s=10.0)
@@ -104,7 +91,6 @@ async def test_a_batch_is_only_as_large_as_the_first_deadline_allows() -> None:
     assert worker.batches == [1, 2, 1]
 
 
-@in_virtual_time
 async def test_with_more_than_a_full_batch_waiting_small_ones_are_not_made() -> None:
     worker = StandInWorker(latency_s=lambda rows: 0.1 * rows)
     router = make_router(worker, slo_s=1.0)
@@ -115,7 +101,6 @@ async def test_with_more_than_a_full_batch_waiting_small_ones_are_not_made() -> 
     assert worker.batches == [1, 4]
 
 
-@in_virtual_time
 async def test_the_fastest_idle_worker_is_asked_first() -> None:
     slow, fast = StandInWorker("slow", lambda _: 0.4), StandInWorker("fast", lambda _: 0.1)
     router = make_router(slow, fast)
@@ -124,7 +109,6 @@ async def test_the_fastest_idle_worker_is_asked_first() -> None:
     assert (slow.batches, fast.batches) == ([1], [1, 1])
 
 
-@in_virtual_time
 async def test_the_slowest_worker_in_time_is_used_first_if_so_configured() -> None:
     slow, fast = StandInWorker("slow", lambda _: 0.4), StandInWorker("fast", lambda _: 0.1)
     router = make_router(slow, fast, slowest_first=True)
@@ -133,7 +117,6 @@ async def test_the_slowest_worker_in_time_is_used_first_if_so_configured() -> No
     assert (slow.batches, fast.batches) == ([1], [1])
 
 
-@in_virtual_time
 async def test_what_nobody_can_answer_in_time_is_given_up_at_once() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.5)
     router = make_router(worker)
@@ -145,7 +128,6 @@ async def test_what_nobody_can_answer_in_time_is_given_up_at_once() -> None:
     assert router.counts["t"].total == Counted(received=1, dropped=1)
 
 
-@in_virtual_time
 async def test_a_worker_that_hangs_does_not_keep_those_that_wait() -> None:
     router = make_router(slo_s=0.5)
     worker = StandInWorker(latency_s=lambda _: 0.1)
@@ -162,7 +144,6 @@ async def test_a_worker_that_hangs_does_not_keep_those_that_wait() -> None:
     assert router.counts["t"].total == Counted(received=3, late=1, dropped=2)
 
 
-@in_virtual_time
 async def test_a_worker_that_hangs_keeps_its_batch_no_longer_than_a_late_answer_is_worth() -> None:
     router = make_router(slo_s=0.5)
     first, second = asked(router, row()), asked(router, row(), 2.0)
@@ -180,7 +161,6 @@ async def test_a_worker_that_hangs_keeps_its_batch_no_longer_than_a_late_answer_
     assert router.counts["t"].total == Counted(received=2, dropped=2)
 
 
-@in_virtual_time
 async def test_a_full_queue_refuses_at_once() -> None:
     router = make_router(slo_s=100.0, queue=2)
     waits = [asked(router, row()), asked(router, row())]
@@ -193,7 +173,6 @@ async def test_a_full_queue_refuses_at_once() -> None:
     assert router.counts["t"].total == Counted(received=3, in_time=2, dropped=1)
 
 
-@in_virtual_time
 async def test_without_a_worker_requests_wait_for_one_until_their_deadline() -> None:
     router = make_router(slo_s=1.0)
     assert not router.ready("t")
@@ -206,7 +185,6 @@ async def test_without_a_worker_requests_wait_for_one_until_their_deadline() -> 
     assert not (await later).late
 
 
-@in_virtual_time
 async def test_draining_ends_with_the_batch_and_takes_nothing_new() -> None:
     old, new = StandInWorker("old", lambda _: 0.3), StandInWorker("new", lambda _: 0.5)
     router = make_router(old, new, slo_s=10.0)
@@ -222,7 +200,6 @@ async def test_draining_ends_with_the_batch_and_takes_nothing_new() -> None:
     assert router.workers("t") == {"new": "idle"}
 
 
-@in_virtual_time
 async def test_draining_an_idle_or_unknown_worker_returns() -> None:
     router = make_router()
     worker = StandInWorker()
@@ -235,7 +212,6 @@ async def test_draining_an_idle_or_unknown_worker_returns() -> None:
         router.attach("t", worker, worker.latency_s)
 
 
-@in_virtual_time
 async def test_a_paused_worker_takes_nothing_until_its_pause_ends() -> None:
     worker, two = StandInWorker("one", lambda _: 0.3), StandInWorker("two", lambda _: 0.5)
     router = make_router(worker, two, slo_s=10.0)
@@ -253,7 +229,6 @@ async def test_a_paused_worker_takes_nothing_until_its_pause_ends() -> None:
     assert router.workers("t") == {"one": "idle", "two": "idle"}
 
 
-@in_virtual_time
 async def test_the_only_worker_is_not_paused_and_a_drained_one_stays_drained() -> None:
     worker, two = StandInWorker("one", lambda _: 0.3), StandInWorker("two", lambda _: 0.3)
     router = make_router(worker, slo_s=10.0)
@@ -267,7 +242,6 @@ async def test_the_only_worker_is_not_paused_and_a_drained_one_stays_drained() -
     assert router.workers("t") == {"two": "idle"}
 
 
-@in_virtual_time
 async def test_a_lost_workers_requests_go_to_another() -> None:
     router = make_router(slo_s=10.0)
     first = StandInWorker("first", lambda _: 0.1)
@@ -284,7 +258,6 @@ async def test_a_lost_workers_requests_go_to_another() -> None:
     assert router.counts["t"].total == Counted(received=1, in_time=1)
 
 
-@in_virtual_time
 async def test_a_request_that_two_workers_were_lost_with_fails() -> None:
     workers = [StandInWorker(str(place), lambda _: 0.1) for place in range(3)]
     router = make_router(*workers, slo_s=10.0)
@@ -296,7 +269,6 @@ async def test_a_request_that_two_workers_were_lost_with_fails() -> None:
     assert router.counts["t"].total == Counted(received=1, failed=1)
 
 
-@in_virtual_time
 async def test_detaching_puts_the_batch_back_at_once() -> None:
     hung, other = StandInWorker("hung", lambda _: 0.1), StandInWorker("other", lambda _: 0.2)
     hung.held.clear()
@@ -309,7 +281,6 @@ async def test_detaching_puts_the_batch_back_at_once() -> None:
     router.detach(hung)
 
 
-@in_virtual_time
 async def test_what_a_lost_worker_held_too_long_is_late() -> None:
     hung, other = StandInWorker("hung", lambda _: 0.1), StandInWorker("other", lambda _: 0.4)
     hung.held.clear()
@@ -321,7 +292,6 @@ async def test_what_a_lost_worker_held_too_long_is_late() -> None:
     assert other.batches == []
 
 
-@in_virtual_time
 async def test_one_request_the_model_fails_on_takes_no_other_with_it() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.1)
     router = make_router(worker, slo_s=10.0)
@@ -334,7 +304,6 @@ async def test_one_request_the_model_fails_on_takes_no_other_with_it() -> None:
     assert router.counts["t"].total == Counted(received=4, in_time=3, failed=1)
 
 
-@in_virtual_time
 async def test_a_client_that_leaves_as_its_request_is_given_up_is_counted_once() -> None:
     router, slow = make_router(), StandInWorker(latency_s=lambda _: 0.5)
     left = asked(router, row(), within_s=0.1)
@@ -346,7 +315,6 @@ async def test_a_client_that_leaves_as_its_request_is_given_up_is_counted_once()
     assert router.counts["t"].total == Counted(received=1, dropped=1)
 
 
-@in_virtual_time
 async def test_a_cancelled_request_leaves_nothing_behind() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.1)
     router = make_router(worker, slo_s=10.0)
@@ -362,7 +330,6 @@ async def test_a_cancelled_request_leaves_nothing_behind() -> None:
     assert router.counts["t"].total == Counted(received=2, dropped=2)
 
 
-@in_virtual_time
 async def test_closing_refuses_what_waits_and_what_comes() -> None:
     router = make_router(slo_s=10.0)
     worker = StandInWorker(latency_s=lambda _: 0.1)
@@ -376,7 +343,6 @@ async def test_closing_refuses_what_waits_and_what_comes() -> None:
         await infer(router, "t", row())
 
 
-@in_virtual_time
 async def test_counts_are_kept_by_the_second_in_which_a_request_came() -> None:
     worker = StandInWorker(latency_s=lambda _: 1.5)
     router = make_router(worker, slo_s=10.0)
@@ -389,7 +355,6 @@ async def test_counts_are_kept_by_the_second_in_which_a_request_came() -> None:
     assert sum(router.counts["t"].latencies) == 2
 
 
-@in_virtual_time
 async def test_a_hiccup_does_not_shut_a_worker_out_for_good() -> None:
     router = make_router(slo_s=0.5)
     slow = [1.2]
@@ -483,7 +448,6 @@ def make_lending_router(
     return router
 
 
-@in_virtual_time
 async def test_a_standby_answers_full_batches_while_its_slices_are_idle() -> None:
     own, standby = (StandInWorker(name, lambda _: 0.1) for name in ("own", "s"))
     other = StandInWorker("other", lambda _: 0.5)
@@ -499,7 +463,6 @@ async def test_a_standby_answers_full_batches_while_its_slices_are_idle() -> Non
     assert (own.batches[4:], standby.batches) == ([1, 4], [4])
 
 
-@in_virtual_time
 async def test_a_standby_begins_as_soon_as_the_other_worker_is_idle() -> None:
     own, standby = StandInWorker("own", lambda _: 0.3), StandInWorker("s", lambda _: 0.1)
     other = StandInWorker("other", lambda _: 0.1)
@@ -512,7 +475,6 @@ async def test_a_standby_begins_as_soon_as_the_other_worker_is_idle() -> None:
     assert answers[-1].waited_s == pytest.approx(0.1)
 
 
-@in_virtual_time
 async def test_a_standby_alone_does_not_make_a_tenant_ready_and_serves_once_it_is_its_turn() -> (
     None
 ):
@@ -529,7 +491,6 @@ async def test_a_standby_alone_does_not_make_a_tenant_ready_and_serves_once_it_i
         router.attach("t", standby, standby.latency_s)
 
 
-@in_virtual_time
 async def test_what_a_lost_standby_had_is_answered_by_another_worker() -> None:
     own, other, standby = (StandInWorker(name, lambda _: 0.1) for name in ("own", "other", "s"))
     router = make_lending_router(own, other=other, standby=standby)
@@ -541,7 +502,6 @@ async def test_what_a_lost_standby_had_is_answered_by_another_worker() -> None:
     assert own.batches == [1, 4]
 
 
-@in_virtual_time
 async def test_a_full_batch_for_a_standby_is_no_surplus() -> None:
     """Its own worker takes two at a time within the objective, the standby four."""
     own = StandInWorker("own", lambda rows: 0.15 * rows)
@@ -552,7 +512,6 @@ async def test_a_full_batch_for_a_standby_is_no_surplus() -> None:
     assert standby.batches[0] == 4
 
 
-@in_virtual_time
 async def test_requests_of_a_failed_batch_on_lent_slices_do_not_wait_for_ever() -> None:
     other, standby = StandInWorker("other"), StandInWorker("s", lambda _: 0.1)
     router = make_lending_router(other=other, standby=standby)
@@ -561,7 +520,6 @@ async def test_requests_of_a_failed_batch_on_lent_slices_do_not_wait_for_ever() 
     assert router.counts["t"].total.open == 0
 
 
-@in_virtual_time
 async def test_a_worker_that_comes_lends_its_slices_at_once() -> None:
     own, other, standby = (StandInWorker(name, lambda _: 0.5) for name in ("own", "other", "s"))
     router = make_router(own)
@@ -576,7 +534,6 @@ async def test_a_worker_that_comes_lends_its_slices_at_once() -> None:
     assert {await status(answer) for answer in answers} == {200}
 
 
-@in_virtual_time
 async def test_an_idle_worker_answers_inputs_that_are_no_requests() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.1)
     router = make_router(worker)
@@ -592,7 +549,6 @@ async def test_an_idle_worker_answers_inputs_that_are_no_requests() -> None:
     assert router.counts["t"].total == Counted(received=1, in_time=1)
 
 
-@in_virtual_time
 async def test_without_an_idle_worker_what_is_no_request_takes_the_turn_after_a_batch() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.1)
     router = make_router(worker, batch=1, slo_s=10.0)
@@ -608,7 +564,6 @@ async def test_without_an_idle_worker_what_is_no_request_takes_the_turn_after_a_
     assert await router.infer_when_idle("t", row(2), 0.05) is None
 
 
-@in_virtual_time
 async def test_a_drain_waits_for_what_is_no_request() -> None:
     worker = StandInWorker(latency_s=lambda _: 0.1)
     router = make_router(worker)
@@ -619,7 +574,6 @@ async def test_a_drain_waits_for_what_is_no_request() -> None:
     assert router.workers("t") == {}
 
 
-@in_virtual_time
 async def test_a_worker_that_dies_with_what_is_no_request_loses_no_request() -> None:
     first, second = (StandInWorker(name, latency_s=lambda _: 0.1) for name in "ab")
     router = make_router(first)

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanContext
 from support import PYTHONPATH
-from support.api_server import CLASSES, SIDE, api_state, image_body
+from support.api_server import CLASSES, api_state, image_body, triton_image
 from support.serving import assignment, pictures, started
 from support.stand_in_worker import POISON, StandInWorker
 from support.waiting import until_async
@@ -211,9 +210,7 @@ async def test_calls_over_grpc_bring_it_as_metadata() -> None:
         server = new_grpc_server(application(state), "127.0.0.1", 0, state.limits, Tokens())
         await server.start()
         client = triton.InferenceServerClient(server.address)
-        tensor = triton.InferInput("input", [1, 3, SIDE, SIDE], "UINT8")
-        tensor.set_data_from_numpy(np.zeros((1, 3, SIDE, SIDE), np.uint8))
-        await client.infer("images", [tensor], headers=TRACEPARENT)
+        await client.infer("images", [triton_image(triton)], headers=TRACEPARENT)
         await client.close()
         await server.stop()
     assert parent_of(memory.one("infer")) == PARENT

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
-import numpy as np
 import pytest
-from support.api_server import FILE_BYTES, SIDE, image_body, received, running_server
+from support.api_server import FILE_BYTES, SIDE, image_body, received, running_server, triton_image
 from support.certificates import Authority, authority
 from support.waiting import until
 
@@ -69,11 +68,13 @@ def small(ca: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @contextmanager
-def connected(url: str, ca: Authority) -> Iterator[ssl.SSLSocket]:
+def connected(url: str, ca: Authority, *protocols: str) -> Iterator[ssl.SSLSocket]:
     host, _, port = url.removeprefix("https://").partition(":")
+    context = trusting(ca.ca)
+    context.set_alpn_protocols(protocols)
     with (
         closing(socket.create_connection((host, int(port)), timeout=60)) as plain,
-        trusting(ca.ca).wrap_socket(plain, server_hostname=host) as secure,
+        context.wrap_socket(plain, server_hostname=host) as secure,
     ):
         yield secure
 
@@ -95,19 +96,11 @@ def _serial(url: str, ca: Authority) -> str:
 
 
 def _grpc_infer(client: Any) -> Any:
-    tensor = triton.InferInput("input", [1, 3, SIDE, SIDE], "UINT8")
-    tensor.set_data_from_numpy(np.zeros((1, 3, SIDE, SIDE), np.uint8))
-    return client.infer("images", [tensor]).get_response().model_version
+    return client.infer("images", [triton_image(triton)]).get_response().model_version
 
 
 def _grpc_serial(address: str, ca: Authority) -> str:
-    host, _, port = address.partition(":")
-    context = trusting(ca.ca)
-    context.set_alpn_protocols(["h2"])
-    with (
-        closing(socket.create_connection((host, int(port)), timeout=60)) as plain,
-        context.wrap_socket(plain, server_hostname=host) as secure,
-    ):
+    with connected(address, ca, "h2") as secure:
         assert secure.selected_alpn_protocol() == "h2"
         return str((secure.getpeercert() or {})["serialNumber"])
 

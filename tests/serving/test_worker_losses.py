@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from support import PYTHONPATH
+from support.children import child
 from support.served_models import HANG, SLOW
 from support.serving import (
     OBEDIENT,
     SharedWorkers,
-    alive,
     assignment,
     children,
     in_uvloop,
@@ -27,29 +27,20 @@ from support.serving import (
     run_on_uvloop,
     shared_workers,
     started,
-    with_workers,
 )
 from support.waiting import until_async
 
-import migrator
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.child_process import Channel
+from migrator.io.processes import is_running
 from migrator.serving.workers.forkserver_process import ForkserverLoop, has_opened_gpu
 from migrator.serving.workers.messages import ModelSpec, ToForkserver, WorkerLostError
 from migrator.serving.workers.pool import ServingWorker, Workers
-
-TESTS = Path(__file__).parent.parent
 
 
 @pytest.fixture(autouse=True)
 def _own_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
-
-
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedWorkers]:
-    with shared_workers(tmp_path_factory.mktemp("shared") / "run") as shared:
-        yield shared
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +58,6 @@ class Losses(list[tuple[ServingWorker, str]]):
         workers.lost = lambda worker, why: self.append((worker, why))
 
 
-@with_workers
 async def test_a_killed_worker_is_noticed_idle_and_serving(workers: Workers) -> None:
     losses = Losses(workers)
     idle, serving = await workers.take(assignment()), await workers.take(assignment())
@@ -87,7 +77,6 @@ async def test_a_killed_worker_is_noticed_idle_and_serving(workers: Workers) -> 
     await idle.release()
 
 
-@with_workers
 async def test_a_worker_that_hangs_is_killed_and_reported(workers: Workers) -> None:
     losses = Losses(workers)
     worker = await workers.take(assignment(limit_s=0.3))
@@ -96,10 +85,9 @@ async def test_a_worker_that_hangs_is_killed_and_reported(workers: Workers) -> N
     await until_async(lambda: losses)
     assert losses[0][0] is worker
     assert "did not answer" in losses[0][1]
-    assert not alive(worker.pid)
+    assert not is_running(worker.pid)
 
 
-@with_workers
 async def test_a_stopped_worker_is_killed_while_it_takes_an_instance(impatient: Workers) -> None:
     losses = Losses(impatient)
     before = children(impatient.forkserver.pid or 0)
@@ -108,7 +96,7 @@ async def test_a_stopped_worker_is_killed_while_it_takes_an_instance(impatient: 
     os.kill(waiting, signal.SIGSTOP)
     with pytest.raises(WorkerLostError, match="did not answer"):
         await impatient.take(assignment())
-    assert not alive(waiting)
+    assert not is_running(waiting)
     assert not losses
     worker = await impatient.take(assignment())
     assert (await worker.infer(pictures())).version == 1
@@ -131,12 +119,11 @@ async def test_a_worker_that_nobody_waits_for_any_more_has_ended_when_all_are_cl
         await asyncio.sleep(0.5)
         os.kill(forkserver, signal.SIGCONT)
         await closing
-        assert not alive(first)
-        assert not alive(forkserver)
+        assert not is_running(first)
+        assert not is_running(forkserver)
         # else the loop has an open connection when it is closed, and raises
 
 
-@with_workers
 async def test_released_workers_finish_their_batch_and_are_no_losses(workers: Workers) -> None:
     losses = Losses(workers)
     worker = await workers.take(assignment())
@@ -147,11 +134,10 @@ async def test_released_workers_finish_their_batch_and_are_no_losses(workers: Wo
     stuck = await workers.take(assignment(limit_s=0.3))
     os.kill(stuck.pid, signal.SIGSTOP)
     await stuck.release()
-    assert not alive(stuck.pid)
+    assert not is_running(stuck.pid)
     assert not losses
 
 
-@with_workers
 async def test_a_process_that_is_not_needed_any_more_when_it_is_forked_is_reaped(
     workers: Workers,
 ) -> None:
@@ -169,7 +155,6 @@ async def test_a_process_that_is_not_needed_any_more_when_it_is_forked_is_reaped
     await until_async(lambda: len(forked.read_text(encoding="ascii").split()) == before + 1)
 
 
-@with_workers
 async def test_a_forkserver_that_does_not_answer_is_replaced(impatient: Workers) -> None:
     before = impatient.forkserver.pid or 0
     os.kill(before, signal.SIGSTOP)
@@ -210,20 +195,11 @@ asyncio.run(life())
 
 
 def test_everything_ends_with_a_killed_daemon(tmp_path: Path) -> None:
-    paths = [str(Path(migrator.__file__).parent.parent), str(TESTS)]
-    with subprocess.Popen(
-        [sys.executable, "-c", DAEMON, str(tmp_path / "run")],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    ) as daemon:
-        assert daemon.stdout is not None
-        forkserver = int(daemon.stdout.readline())
-        everybody = {forkserver, *children(forkserver)}
+    with child("-c", DAEMON, tmp_path / "run") as (_, forkserver):
+        everybody = {int(forkserver), *children(int(forkserver))}
         assert len(everybody) >= 3
-        assert all(map(alive, everybody))
-        daemon.kill()
-    run_on_uvloop(until_async(lambda: not any(map(alive, everybody))))
+        assert all(map(is_running, everybody))
+    run_on_uvloop(until_async(lambda: not any(map(is_running, everybody))))
 
 
 SLOW_TO_IMPORT = "import time\ntime.sleep(60)\n"
@@ -238,10 +214,9 @@ def test_a_forkserver_that_still_imports_ends_with_the_daemon_too(tmp_path: Path
         "workers = Workers(Path(sys.argv[1]), {'a': ModelSpec('slow_model:Model', 3)})\n"
         "asyncio.run(workers.start())\n"
     )
-    paths = [str(Path(migrator.__file__).parent.parent), str(tmp_path)]
     with subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "run")],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env={**os.environ, "PYTHONPATH": f"{PYTHONPATH}{os.pathsep}{tmp_path}"},
     ) as daemon:
         run_on_uvloop(until_async(lambda: children(daemon.pid)))
         (forkserver,) = children(daemon.pid)
@@ -252,7 +227,7 @@ def test_a_forkserver_that_still_imports_ends_with_the_daemon_too(tmp_path: Path
             )
         )
         daemon.kill()
-    run_on_uvloop(until_async(lambda: not alive(forkserver)))
+    run_on_uvloop(until_async(lambda: not is_running(forkserver)))
 
 
 def test_a_process_that_uses_the_gpu_is_recognised(tmp_path: Path) -> None:
@@ -262,7 +237,6 @@ def test_a_process_that_uses_the_gpu_is_recognised(tmp_path: Path) -> None:
     assert has_opened_gpu(tmp_path)
 
 
-@with_workers
 async def test_a_model_that_uses_the_gpu_when_built_is_refused_and_spoils_no_other(
     workers: Workers,
 ) -> None:
@@ -286,7 +260,6 @@ async def test_a_function_that_uses_the_gpu_before_trainings_are_forked_is_refus
     await workers.close()
 
 
-@with_workers
 async def test_workers_outlive_their_forkserver_and_an_added_tenant_has_one_of_its_own(
     workers: Workers,
 ) -> None:
@@ -296,7 +269,7 @@ async def test_workers_outlive_their_forkserver_and_an_added_tenant_has_one_of_i
     await workers.add("b", ModelSpec(OBEDIENT, 3))
     (killed,) = children(first) - before
     os.kill(killed, signal.SIGKILL)
-    await until_async(lambda: any(map(alive, children(first) - before - {killed})))
+    await until_async(lambda: any(map(is_running, children(first) - before - {killed})))
     (own,) = children(first) - before - {killed}
     await _serves(workers, "b")
     os.kill(first, signal.SIGKILL)
@@ -310,10 +283,9 @@ async def test_workers_outlive_their_forkserver_and_an_added_tenant_has_one_of_i
     assert losses[0][0] is worker
     await workers.remove("b")
     assert set(workers.interfaces) == {"a"}
-    await until_async(lambda: not alive(own))
+    await until_async(lambda: not is_running(own))
 
 
-@with_workers
 async def test_forkservers_that_died_must_all_run_again_unless_one_is_not_needed(
     impatient: Workers,
 ) -> None:
@@ -345,7 +317,6 @@ async def _serves(workers: Workers, tenant: str) -> None:
     await worker.release()
 
 
-@with_workers
 async def test_a_forkserver_at_its_limit_of_open_files_says_so_and_goes_on(
     workers: Workers,
 ) -> None:
@@ -363,7 +334,6 @@ async def test_a_forkserver_at_its_limit_of_open_files_says_so_and_goes_on(
     assert "Traceback" not in workers.log.read_text(encoding="utf-8")
 
 
-@with_workers
 async def test_a_daemon_at_its_limit_of_open_files_says_so_and_goes_on(workers: Workers) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = len(list(Path("/proc/self/fd").iterdir())) + 50

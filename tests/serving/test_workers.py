@@ -5,41 +5,36 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from support import PYTHONPATH
+from support.detector_model import Detector, Picky, scenes
 from support.served_models import SLOW
 from support.serving import (
     OBEDIENT,
-    SharedWorkers,
-    alive,
     assignment,
     children,
     pictures,
-    shared_workers,
-    with_workers,
+    started,
 )
 from support.waiting import until_async
 
 from migrator.core.catalogue import Place, board
 from migrator.core.errors import InputError
+from migrator.core.tensors import TensorSpec
 from migrator.gpu.drivers.base import InUseError
 from migrator.gpu.drivers.virtual_board import EmulatedDriver
+from migrator.io.processes import is_running
+from migrator.serving.queue import QueueSettings
+from migrator.serving.router import Router
 from migrator.serving.workers.forkserver_process import build_all
-from migrator.serving.workers.messages import ModelSpec, WorkerLostError
+from migrator.serving.workers.messages import ModelFaultError, ModelSpec, WorkerLostError
 from migrator.serving.workers.pool import Workers
 
 
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedWorkers]:
-    with shared_workers(tmp_path_factory.mktemp("shared") / "run") as shared:
-        yield shared
-
-
-@with_workers
 async def test_take_infer_release(workers: Workers, tmp_path: Path) -> None:
     weights = tmp_path / "weights"
     weights.write_text("7", encoding="utf-8")
@@ -49,15 +44,14 @@ async def test_take_infer_release(workers: Workers, tmp_path: Path) -> None:
     np.testing.assert_array_equal(answer.scores, np.full((3, 3), 9, np.float32))
     assert answer.scores.dtype == np.float32
     assert answer.version == 5
-    assert alive(worker.pid)
+    assert is_running(worker.pid)
     assert set(worker.parts_s) == {"load_s", "context_s", "copy_s", "first_s", "total"}
     await worker.release()
-    assert not alive(worker.pid)
+    assert not is_running(worker.pid)
     with pytest.raises(WorkerLostError, match="released"):
         await worker.infer(batch)
 
 
-@with_workers
 async def test_prepared_workers_wait_and_are_replaced(workers: Workers) -> None:
     assert workers.prepared("a") == 0
     forkserver = workers.forkserver.pid or 0
@@ -76,7 +70,6 @@ async def test_prepared_workers_wait_and_are_replaced(workers: Workers) -> None:
     assert children(forkserver) - before == {worker.pid}
 
 
-@with_workers
 async def test_weights_are_loaded_and_swapped_between_batches(
     workers: Workers, tmp_path: Path
 ) -> None:
@@ -94,7 +87,6 @@ async def test_weights_are_loaded_and_swapped_between_batches(
     assert (worker.assignment.version, worker.assignment.weights) == (2, second)
 
 
-@with_workers
 async def test_weights_that_cannot_be_used_leave_the_old_ones_serving(
     workers: Workers, tmp_path: Path
 ) -> None:
@@ -114,7 +106,6 @@ async def test_weights_that_cannot_be_used_leave_the_old_ones_serving(
     assert children(workers.forkserver.pid or 0) - before == {worker.pid}
 
 
-@with_workers
 async def test_every_batch_has_its_own_answer_also_after_one_nobody_waits_for(
     workers: Workers,
 ) -> None:
@@ -129,7 +120,6 @@ async def test_every_batch_has_its_own_answer_also_after_one_nobody_waits_for(
     assert (await worker.infer(later)).scores[0, 0] == 7
 
 
-@with_workers
 async def test_an_emulated_batch_takes_as_long_as_was_measured(workers: Workers) -> None:
     worker = await workers.take(assignment(latency_ms={1: 20.0, 4: 50.0}))
     for batch, least_s in [(1, 0.02), (2, 0.05), (4, 0.05), (6, 0.05)]:
@@ -138,7 +128,6 @@ async def test_an_emulated_batch_takes_as_long_as_was_measured(workers: Workers)
         assert time.perf_counter() - began_s >= least_s
 
 
-@with_workers
 async def test_a_worker_holds_its_instance_until_it_is_released(
     workers: Workers, tmp_path: Path
 ) -> None:
@@ -155,7 +144,6 @@ async def test_a_worker_holds_its_instance_until_it_is_released(
         await workers.take(assignment(environment=environment))
 
 
-@with_workers
 async def test_workers_get_no_secrets_and_no_sockets_of_the_daemon(workers: Workers) -> None:
     assert os.environ["MIGRATOR_ADMIN_TOKEN"] == "hush"
     await workers.prepare("a", 1)
@@ -171,7 +159,6 @@ async def test_workers_get_no_secrets_and_no_sockets_of_the_daemon(workers: Work
     assert workers.log.stat().st_mode & 0o777 == 0o600
 
 
-@with_workers
 async def test_what_is_not_known_is_refused(workers: Workers) -> None:
     with pytest.raises(InputError, match="name one of a"):
         await workers.take(assignment(tenant="b"))
@@ -203,3 +190,33 @@ def test_a_model_that_cannot_be_imported_is_named(
     ):
         with pytest.raises(InputError, match=said):
             build_all({"a": ModelSpec(model, 3)})
+
+
+async def test_a_worker_judges_and_goes_on_where_the_model_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
+    name, samples = f"{Picky.__module__}:Picky", scenes(8, 0)
+    labels: Any = samples.labels  # records
+    async with started(tmp_path / "run", name) as workers:
+        interface = workers.interfaces["a"]
+        assert interface.judges
+        assert interface.outputs == Detector.outputs
+        assert interface.labels[1] == TensorSpec("visible", "BOOL")
+        router = Router({"a": QueueSettings("a", 30.0, 8)})
+        assert await router.judge("a", labels, labels) is None  # no worker
+        worker = await workers.take(assignment(name))
+        router.attach("a", worker, lambda _: 0.01)
+        answer = await worker.infer(samples.inputs)
+        assert answer.scores["empty"].tolist() == [False] * 7 + [True]
+        judged = await router.judge("a", answer.scores, labels)
+        assert judged == (False,) * 7 + (True,)
+        right = answer.scores.copy()
+        right["box"] = labels["place"]
+        assert await router.judge("a", right, labels) == (True,) * 8
+        wrong = labels.copy()
+        wrong["place"] = -1.0
+        with pytest.raises(ModelFaultError, match="a box outside of the picture"):
+            await router.judge("a", right, wrong)
+        assert np.array_equal((await worker.infer(samples.inputs)).scores, answer.scores)
+        router.close()

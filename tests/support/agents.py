@@ -15,18 +15,13 @@ import yaml
 from migrator.cluster.fleet.cluster_run import ClusterRun, read_run
 from migrator.learn.registry import benchmark
 from support import PYTHONPATH
-from support.live_daemon import MODEL, PROFILES
+from support.http_client import HTTP
+from support.live_daemon import PROFILES, pictures_body, tenant_section
 from support.means_model import Means
 
-VARIABLES = {
-    "PYTHONPATH": PYTHONPATH,
-    "MIGRATOR_EMULATED_PACE": "0.1",
-    "OMP_NUM_THREADS": "1",
-}
+VARIABLES = {"PYTHONPATH": PYTHONPATH, "MIGRATOR_EMULATED_PACE": "0.1", "OMP_NUM_THREADS": "1"}
 PICTURE = np.zeros((3, 16, 16), np.uint8)
 _WEIGHTS = "first.safetensors"
-_CLIENT = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0))
-"""One, because each reads all certificates of the machine; a connection for each request."""
 
 
 def cluster_file(
@@ -78,40 +73,18 @@ def cluster_run(
 
 def infer(url: str, tenant: str, given_id: str = "", timeout_s: float = 20.0) -> httpx.Response:
     """One picture."""
-    body = {
-        "id": given_id,
-        "inputs": [
-            {
-                "name": "input",
-                "datatype": "UINT8",
-                "shape": [1, *PICTURE.shape],
-                "data": PICTURE.reshape(-1).tolist(),
-            }
-        ],
-    }
-    return _CLIENT.post(f"{url}/v2/models/{tenant}/infer", json=body, timeout=timeout_s)
+    body = pictures_body(PICTURE[None], given_id)
+    return HTTP.post(f"{url}/v2/models/{tenant}/infer", json=body, timeout=timeout_s)
 
 
 def feedback(url: str, tenant: str, given_id: str, label: int) -> httpx.Response:
     """The label of a request that was answered there."""
     body = {"id": given_id, "label": label}
-    return _CLIENT.post(f"{url}/v2/models/{tenant}/feedback", json=body, timeout=20)
+    return HTTP.post(f"{url}/v2/models/{tenant}/feedback", json=body, timeout=20)
 
 
 def _tenant(name: str, trained: bool) -> dict[str, Any]:
-    begins = {"weights": _WEIGHTS} if trained else {}
-    return {
-        "name": name,
-        "model": MODEL,
-        "profile": "profiles.json",
-        "slo_ms": 2000,
-        "batch": 4,
-        "arrivals": {"generator": "azure", "mean_rps": 5},
-        "live": {
-            "benchmark": "nc-synthetic",
-            "epochs": 2,
-            "replay": 20,
-            "held_out": 0.25,
-            **begins,
-        },
-    }
+    section = tenant_section(name)
+    if trained:
+        section["live"]["weights"] = _WEIGHTS
+    return section

@@ -167,6 +167,13 @@ def image_body(value: int = 0, **changes: Any) -> dict[str, Any]:
     return {"inputs": [tensor | {"data": [value] * 3 * SIDE**2} | changes]}
 
 
+def triton_image(triton: Any, rows: int = 1, value: int = 0, **how: bool) -> Any:
+    """Images of that value as Triton's client for HTTP or gRPC sends them."""
+    sent = triton.InferInput("input", [rows, 3, SIDE, SIDE], "UINT8")
+    sent.set_data_from_numpy(np.full((rows, 3, SIDE, SIDE), value, np.uint8), **how)
+    return sent
+
+
 def connected(url: str) -> closing[socket.socket]:
     """A connection to the server at that address."""
     host, _, port = url.removeprefix("http://").partition(":")

@@ -50,7 +50,7 @@ def users(state: Path) -> dict[int, str]:
 
 
 def family(pid: int) -> set[int]:
-    """A daemon and all that it started: nursery, workers, retrainers, the policy's process."""
+    """A daemon and all that it started: forkserver, workers, retrainers, the policy's process."""
     tree, look = {pid}, [pid]
     while look:
         for child in _children(look.pop()):

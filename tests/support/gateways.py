@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 
 from support.agents import PICTURE
+from support.live_daemon import pictures_body
 from support.waiting import until
 
 
@@ -73,8 +74,7 @@ class Asking:
         return sum(n for (_, status), n in self.answers.items() if status != 200)
 
     def _ask(self) -> None:
-        tensor = {"name": "input", "datatype": "UINT8", "shape": [1, *PICTURE.shape]}
-        body = {"inputs": [{**tensor, "data": PICTURE.reshape(-1).tolist()}]}
+        body = pictures_body(PICTURE[None])
         with httpx.Client(timeout=20) as client:
             while not self._stop.is_set():
                 for tenant in self._tenants:

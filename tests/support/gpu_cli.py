@@ -42,6 +42,12 @@ class Answer:
         assert self.out == ""
         return errors[0].removeprefix("error: ")
 
+    @property
+    def bad_input(self) -> str:
+        """The refusal of its input, and nothing beside it."""
+        assert (self.code, self.err.count("\n")) == (2, 1), self.err
+        return self.refusal
+
 
 @cache
 def _command() -> Any:
@@ -52,6 +58,18 @@ def _command() -> Any:
 def gpu(*arguments: str | Path) -> Answer:
     """`migrator gpu WORDS`."""
     return migrator("gpu", *arguments)
+
+
+def answered(*arguments: object, **variables: str) -> Any:
+    """What a verb says as JSON."""
+    done = migrator(*arguments, "--json", **variables)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def refused(*arguments: object, **variables: str) -> str:
+    """The one sentence with which a verb refuses its input."""
+    return migrator(*arguments, **variables).bad_input
 
 
 def migrator(*arguments: object, **variables: str) -> Answer:

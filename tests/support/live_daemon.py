@@ -84,25 +84,11 @@ class Served:
         return status
 
     def infer(
-        self,
-        tenant: str,
-        picture: np.ndarray,
-        given_id: str,
-        timeout_s: float | None = PATIENCE_S,
+        self, tenant: str, picture: np.ndarray, given_id: str, timeout_s: float | None = PATIENCE_S
     ) -> httpx.Response:
         """`timeout_s`: in place of the tenant's objective, which a busy machine may miss."""
         headers = {} if timeout_s is None else {"timeout-ms": f"{1e3 * timeout_s:g}"}
-        body = {
-            "id": given_id,
-            "inputs": [
-                {
-                    "name": "input",
-                    "datatype": "UINT8",
-                    "shape": [1, *picture.shape],
-                    "data": picture.reshape(-1).tolist(),
-                }
-            ],
-        }
+        body = pictures_body(picture[None], given_id)
         return self.client.post(f"{self.url}/v2/models/{tenant}/infer", json=body, headers=headers)
 
     def feedback(self, tenant: str, given_id: str, label: int) -> httpx.Response:
@@ -112,9 +98,7 @@ class Served:
     def upload(
         self, tenant: str, pictures: np.ndarray, labels: np.ndarray, given_id: str
     ) -> httpx.Response:
-        tensor = {"name": "input", "datatype": "UINT8", "shape": list(pictures.shape)}
-        tensor["data"] = pictures.reshape(-1).tolist()
-        body = {"id": given_id, "inputs": [tensor], "labels": labels.tolist()}
+        body = {**pictures_body(pictures, given_id), "labels": labels.tolist()}
         return self.client.post(f"{self.url}/v2/models/{tenant}/samples", json=body)
 
     def act(self, action: str, tenant: str | None = None) -> tuple[int, dict[str, Any]]:
@@ -141,12 +125,14 @@ class Served:
         return self.process.wait(LIMIT_S)
 
 
+def pictures_body(pictures: np.ndarray, given_id: str = "") -> dict[str, Any]:
+    """A request with these pictures."""
+    tensor = {"name": "input", "datatype": "UINT8", "shape": list(pictures.shape)}
+    return {"id": given_id, "inputs": [{**tensor, "data": pictures.reshape(-1).tolist()}]}
+
+
 def scenario_file(
-    folder: Path,
-    *tenants: str,
-    window_s: int = 3,
-    policy: str = "static-4-3",
-    **profile: object,
+    folder: Path, *tenants: str, window_s: int = 3, policy: str = "static-4-3", **profile: object
 ) -> Path:
     """A scenario of these tenants, with its profile beside it; `profile`: what is other in it."""
     made: dict[str, Any] = {**PROFILES["profiles"][0], **profile}
@@ -162,8 +148,13 @@ def scenario_file(
 def section(folder: Path, name: str, **keys: Any) -> dict[str, Any]:
     """A tenant's section as the scenario in the folder has others; `keys`: what is other in it."""
     model = yaml.safe_load((folder / "small.yaml").read_text("utf-8"))["tenants"][0]["model"]
-    (made,) = yaml.safe_load(TENANT.format(name=name, model=model))
-    return {**made, **keys}
+    return {**tenant_section(name, model), **keys}
+
+
+def tenant_section(name: str, model: str = MODEL) -> dict[str, Any]:
+    """A tenant's section in every scenario of small daemons."""
+    made: list[dict[str, Any]] = yaml.safe_load(TENANT.format(name=name, model=model))
+    return made[0]
 
 
 @contextmanager
@@ -197,11 +188,7 @@ def started(
 
 @contextmanager
 def served(
-    path: Path,
-    state: Path,
-    *options: str,
-    token: str = "",
-    **variables: str,
+    path: Path, state: Path, *options: str, token: str = "", **variables: str
 ) -> Iterator[Served]:
     """The daemon, serving; ended whatever happens. `token`: for administration."""
     headers = {"authorization": f"Bearer {token}"} if token else {}

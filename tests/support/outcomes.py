@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from migrator.core.comparison import Row, summarise
 from migrator.core.outcome import Tally
 from migrator.core.problem import Charge, Holding, Instance, Kind, Share, Task
 from migrator.records.outcome import PlanGap, RunOutcome, TenantOutcome, WindowOutcome
+from support.scenarios import serves, trains
 
 
 def tally(
@@ -28,20 +30,12 @@ def tally(
     )
 
 
-def serving(tenant: str, start: int, gpcs: int) -> Instance:
-    return Instance(start, gpcs, Task(tenant, Kind.INFERENCE))
-
-
-def retraining(tenant: str, start: int, gpcs: int) -> Instance:
-    return Instance(start, gpcs, Task(tenant, Kind.RETRAINING))
-
-
 def mig_slots(tenants: Sequence[str], slots: int) -> tuple[tuple[Holding, ...], ...]:
     """The first tenant retrains in the second third, the second one takes its place in the last."""
     one, other = tenants[0], tenants[-1]
-    first = (serving(one, 0, 3), serving(other, 4, 2), serving(other, 6, 1))
-    second = (serving(one, 0, 2), retraining(one, 2, 2), *first[1:])
-    third = (serving(one, 0, 2), serving(other, 2, 2), Instance(4, 2), first[2])
+    first = (serves(one, 0, 3), serves(other, 4, 2), serves(other, 6, 1))
+    second = (serves(one, 0, 2), trains(one, 2, 2), *first[1:])
+    third = (serves(one, 0, 2), serves(other, 2, 2), Instance(4, 2), first[2])
     third_of = max(1, slots // 3)
     return (first,) * third_of + (second,) * third_of + (third,) * (slots - 2 * third_of)
 
@@ -117,6 +111,16 @@ def auto(outcome: RunOutcome, forecaster: str = "auto") -> RunOutcome:
         for window in outcome.windows
     )
     return replace(outcome, forecaster=forecaster, windows=windows)
+
+
+def compared(policies: Sequence[str], scenarios: int = 2, seeds: int = 2) -> tuple[Row, ...]:
+    """Policies, the best first, in one window of each scenario."""
+    return summarise(
+        run(policy, f"w{number}", seed, windows=1, late=10 + 10 * index + seed)
+        for number in range(scenarios)
+        for index, policy in enumerate(policies)
+        for seed in range(seeds)
+    )
 
 
 def run(

@@ -6,39 +6,16 @@ import os
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from migrator.learn.model import Inputs, Labels, Modality, Scores
+from migrator.learn.model import Inputs
+from support.means_model import Means
 from support.tiny_model import Tiny
 
 
-class Plain:
-    """The methods of a model and nothing more; knows nothing of torch."""
-
-    modality = Modality.IMAGES
-    learning_rate = 0.1
-
-    @classmethod
-    def build(cls, classes: int, seed: int) -> Self:
-        model = cls()
-        model.weights = np.random.default_rng(seed).normal(size=(12, classes))
-        return model
-
-    weights: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-
-    def to(self, device: str) -> None:
-        pass
-
-    def example(self, batch: int) -> Inputs:
-        return np.ones((batch, 12), np.uint8)
-
-    def infer(self, inputs: Inputs) -> Scores:
-        return np.asarray(inputs @ self.weights, np.float32)
-
-    def train_step(self, inputs: Inputs, labels: Labels, lr: float) -> float:
-        return float(np.mean(inputs @ self.weights) + lr * len(labels))
+class Plain(Means):
+    """Knows nothing of torch; nobody asks for its weights."""
 
     def save(self, path: Path, *, training: bool = False) -> None:
         raise AssertionError(f"the profiler saves no weights: {path}, {training}")
@@ -51,14 +28,13 @@ class Sized(Plain):
     """Takes images of several sizes, and is only measured with those of a scenario."""
 
     input_pixels = 8
+    pixels: int
 
     @classmethod
     def build(cls, classes: int, seed: int, pixels: int = 8) -> Self:
         model = super().build(classes, seed)
         model.pixels = model.input_pixels = pixels
         return model
-
-    pixels: int
 
     def example(self, batch: int) -> Inputs:
         if (self.pixels, self.input_pixels) != (40, 16):

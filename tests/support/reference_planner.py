@@ -222,12 +222,7 @@ def goodput_of_joint(
     """All tenants' goodput of the slot; `before`: what they held, None if it is not known."""
     return sum(
         goodput_of_slot(
-            problem,
-            tenant,
-            slot,
-            joint[m],
-            status[m],
-            kept=before is None or before[m] == joint[m],
+            problem, tenant, slot, joint[m], status[m], kept=before is None or before[m] == joint[m]
         )
         for m, tenant in enumerate(problem.tenants)
     )
@@ -251,10 +246,7 @@ def best_inference(
             if not values or not fits(problem.board, sum(joint, ()), mask):
                 continue
             following[joint] = max(
-                (
-                    value + goodput_of_joint(problem, slot, joint, before, done),
-                    [*path, joint],
-                )
+                (value + goodput_of_joint(problem, slot, joint, before, done), [*path, joint])
                 for before, (value, path) in values.items()
             )
         values = following

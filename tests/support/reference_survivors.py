@@ -327,11 +327,7 @@ def following(
 
 
 def rent_ahead(
-    problem: Problem,
-    slot: int,
-    status: tuple[Status, ...],
-    place: tuple[int, ...],
-    prices: Prices,
+    problem: Problem, slot: int, status: tuple[Status, ...], place: tuple[int, ...], prices: Prices
 ) -> float:
     """What the slices that running retrainings leave free can be rented for from `slot` on."""
     waiting = status.count(WAITING)

@@ -10,14 +10,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from support.means_model import Means
+
 HANG, RAISE, SLOW = 255, 254, 253
 
 
-class Obedient:
+class Obedient(Means):
     """Scores are its one weight plus the mean of each picture, in every class."""
-
-    modality = "images"
-    learning_rate = 1.0
 
     def __init__(self, classes: int, seed: int) -> None:
         self.weight = np.full(classes, float(seed), np.float32)
@@ -25,9 +24,6 @@ class Obedient:
     @classmethod
     def build(cls, classes: int, seed: int) -> Self:
         return cls(classes, seed)
-
-    def to(self, device: str) -> None:
-        assert device == "cpu"
 
     def example(self, batch: int) -> NDArray[Any]:
         return np.zeros((batch, 3, 4, 4), np.uint8)
@@ -41,9 +37,6 @@ class Obedient:
         means = inputs.reshape(len(inputs), -1).mean(axis=1)
         scores: NDArray[np.float32] = (self.weight + means[:, None]).astype(np.float32)
         return scores
-
-    def train_step(self, inputs: NDArray[Any], labels: NDArray[np.int64], lr: float) -> float:
-        raise NotImplementedError
 
     def save(self, path: Path, *, training: bool = False) -> None:
         del training

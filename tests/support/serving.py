@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 import uvloop
 from numpy.typing import NDArray
 
+from migrator.io.processes import is_running
 from migrator.serving.workers.messages import Assignment, ModelSpec
 from migrator.serving.workers.pool import Workers
 from support import PYTHONPATH
@@ -24,13 +24,8 @@ from support.waiting import LIMIT_S
 OBEDIENT = "support.served_models:Obedient"
 
 
-def run(doing: Coroutine[Any, Any, None]) -> None:
-    """Run a test in a loop of its own, with a limit."""
-    asyncio.run(asyncio.wait_for(doing, LIMIT_S))
-
-
 def run_on_uvloop(doing: Coroutine[Any, Any, None]) -> None:
-    """The same on the loop that the daemon runs on."""
+    """Run a test in a loop of its own, as the daemon runs on, with a limit."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(doing, LIMIT_S))
 
@@ -72,13 +67,7 @@ def shared_workers(folder: Path, *, hang_s: float = 20.0) -> Iterator[SharedWork
             processes = {forkserver, *children(forkserver)}
         finally:
             runner.run(workers.close())
-        assert not any(map(alive, processes))
-
-
-def with_workers(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Decorator of an asynchronous test whose first fixture is a `SharedWorkers`."""
-    first = next(iter(signature(test).parameters))
-    return wraps(test)(lambda **fixtures: fixtures.pop(first).run(test, fixtures))
+        assert not any(map(is_running, processes))
 
 
 @asynccontextmanager
@@ -115,20 +104,7 @@ def pictures(first: int = 0, batch: int = 2) -> NDArray[np.uint8]:
     return made
 
 
-def alive(pid: int) -> bool:
-    """Whether there is such a process that has not ended."""
-    return _state(pid) not in ("", "Z")
-
-
 def children(pid: int) -> set[int]:
     """The living processes that it forked."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
-    return {int(pid) for pid in listed.split() if alive(int(pid))}
-
-
-def _state(pid: int) -> str:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return ""
-    return stat.rpartition(")")[2].split()[0]
+    return {int(pid) for pid in listed.split() if is_running(int(pid))}

@@ -1,12 +1,12 @@
-"""Small models of transformers that tests save and read back."""
+"""Small models of transformers that tests save and read back, and trained copies of any."""
 
 from __future__ import annotations
 
-import json
-import lzma
+import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from migrator.learn.registry import transformers
@@ -73,14 +73,14 @@ def _save(kind: Any, config: Any, processor: Any, folder: Path, seed: int) -> An
     return network
 
 
-def write_newsgroups(folder: Path) -> None:
-    """Short texts of twenty groups, in the packed form of 20 Newsgroups."""
-    texts = [f"{word} {number}" for word in ("the cats", "dogs") for number in range(4)]
-    lines = [
-        {"s": part, "y": f"group{group:02}", "id": 0, "t": text}
-        for group in range(20)
-        for part in ("train", "test")
-        for text in texts
-    ]
-    with lzma.open(folder / "20news_bydate_full.jsonl.xz", "wt") as file:
-        file.writelines(json.dumps(line) + "\n" for line in lines)
+def train_copy(model: Any, again: Any, path: Path, lr: float, steps: int = 1) -> list[float]:
+    """The losses of a copy, which leaves the model as it is and gives `again` its weights."""
+    inputs, labels = model.example(4), np.array([0, 1, 2, 0])
+    before = model.infer(inputs)
+    trained = copy.deepcopy(model)
+    losses = [trained.train_step(inputs, labels, lr) for _ in range(steps)]
+    np.testing.assert_array_equal(model.infer(inputs), before)
+    trained.save(path)
+    again.load(path)
+    np.testing.assert_array_equal(again.infer(inputs), trained.infer(inputs))
+    return losses

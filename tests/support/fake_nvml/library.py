@@ -8,11 +8,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 from unittest import mock
 
 import pynvml
@@ -26,18 +25,9 @@ from support.fake_nvml.state import (
     Instance,
     State,
     Store,
-    add_compute,
-    add_instance,
-    by_id,
-    compute_sizes,
-    fits,
-    memory_mib,
     mig_uuid,
     profile_id,
-    profile_memory_mib,
-    profile_of,
     profile_sms,
-    profiles,
 )
 
 DRIVER_VERSION = "580.95.05-fake"
@@ -58,13 +48,7 @@ def _fail(code: int) -> NoReturn:
     raise pynvml.NVMLError(code)
 
 
-class Kind(Enum):
-    """Kind of object that a handle identifies."""
-
-    DEVICE = auto()
-    GPU_INSTANCE = auto()
-    COMPUTE_INSTANCE = auto()
-    MIG_DEVICE = auto()
+Kind = Literal["GPU", "GPU instance", "compute instance", "MIG device"]
 
 
 class Handle(NamedTuple):
@@ -87,7 +71,7 @@ def _count(state: State) -> int:
 
 @_call("nvmlDeviceGetHandleByIndex")
 def _handle_by_index(state: State, index: int) -> Handle:
-    return Handle(Kind.DEVICE, index) if index < len(state.gpus) else _invalid()
+    return Handle("GPU", index) if index < len(state.gpus) else _invalid()
 
 
 @_call("nvmlDeviceGetName")
@@ -97,15 +81,15 @@ def _name(state: State, device: Handle) -> str:
 
 @_call("nvmlDeviceGetUUID")
 def _uuid(state: State, device: Handle) -> str:
-    if device.kind is Kind.DEVICE:
+    if device.kind == "GPU":
         return _gpu(state, device).uuid
-    gpu, instance, compute = _compute(state, device, Kind.MIG_DEVICE)
+    gpu, instance, compute = _compute(state, device, "MIG device")
     return mig_uuid(gpu.uuid, instance.number, compute.number)
 
 
 @_call("nvmlDeviceGetMemoryInfo")
 def _memory_info(state: State, device: Handle) -> SimpleNamespace:
-    return SimpleNamespace(total=memory_mib(_gpu(state, device)) << 20)
+    return SimpleNamespace(total=_gpu(state, device).memory_mib << 20)
 
 
 @_call("nvmlDeviceGetMigMode")
@@ -120,7 +104,7 @@ def _set_mig_mode(state: State, device: Handle, mode: int) -> int:
     gpu = _gpu(state, device)
     gpu.pending = bool(mode)
     for fault in state.faults:
-        if fault.kind == FaultKind.RESET_REQUIRED and happens(state, fault):
+        if fault.kind == FaultKind.RESET_REQUIRED.name and happens(state, fault):
             return int(pynvml.NVML_ERROR_RESET_REQUIRED)
     if gpu.processes:
         return int(pynvml.NVML_ERROR_IN_USE)
@@ -133,10 +117,10 @@ def _set_mig_mode(state: State, device: Handle, mode: int) -> int:
 @_call("nvmlDeviceGetComputeRunningProcesses_v3")
 def _processes(state: State, device: Handle) -> list[SimpleNamespace]:
     """The processes on a whole GPU and all its instances, or on one MIG device."""
-    if device.kind is Kind.DEVICE:
+    if device.kind == "GPU":
         processes = _gpu(state, device).processes
     else:
-        gpu, _, compute = _compute(state, device, Kind.MIG_DEVICE)
+        gpu, _, compute = _compute(state, device, "MIG device")
         processes = [process for process in gpu.processes if process.serial == compute.serial]
     return [SimpleNamespace(pid=process.pid) for process in processes]
 
@@ -148,13 +132,13 @@ def _profile_info(state: State, device: Handle, enum: int, version: int) -> Simp
     gpu = _gpu(state, device)
     if enum >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
         _invalid()
-    profile = profiles(gpu.board).get(enum) or _unsupported()
+    profile = gpu.profiles.get(enum) or _unsupported()
     return SimpleNamespace(
         id=profile_id(profile),
         sliceCount=profile.gpcs,
         instanceCount=profile.max_instances,
         multiprocessorCount=profile_sms(profile),
-        memorySizeMB=profile_memory_mib(gpu, profile),
+        memorySizeMB=gpu.profile_memory_mib(profile),
         name=f"MIG {profile.name}",
     )
 
@@ -180,21 +164,21 @@ def _gpu_instances(state: State, device: Handle, profile_id: int, array: Any, co
     gpu = _mig_gpu(state, device)
     enum = _profile(gpu, profile_id).nvml_enum
     alike = [instance.serial for instance in gpu.instances if instance.enum == enum]
-    _put(array, count, [Handle(Kind.GPU_INSTANCE, device.gpu, serial) for serial in alike])
+    _put(array, count, [Handle("GPU instance", device.gpu, serial) for serial in alike])
 
 
 @_call("nvmlDeviceGetGpuInstanceById")
 def _gpu_instance_by_id(state: State, device: Handle, number: int) -> Handle:
     for instance in _mig_gpu(state, device).instances:
         if instance.number == number:
-            return Handle(Kind.GPU_INSTANCE, device.gpu, instance.serial)
+            return Handle("GPU instance", device.gpu, instance.serial)
     _fail(pynvml.NVML_ERROR_NOT_FOUND)
 
 
 @_call("nvmlGpuInstanceGetInfo")
 def _gpu_instance_info(state: State, instance: Handle) -> SimpleNamespace:
     gpu, own = _instance(state, instance)
-    profile = profile_of(gpu, own)
+    profile = gpu.profile_of(own)
     placement = SimpleNamespace(start=own.start, size=profile.memory_slices)
     return SimpleNamespace(id=own.number, profileId=profile_id(profile), placement=placement)
 
@@ -206,10 +190,10 @@ def _create_gpu_instance(state: State, device: Handle, profile_id: int, placemen
     profile = _profile(gpu, profile_id)
     if where.start not in profile.starts or where.size != profile.memory_slices:
         _invalid()
-    if not fits(gpu, profile, where.start):
+    if not gpu.fits(profile, where.start):
         _fail(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
-    instance = add_instance(gpu, profile, where.start)
-    return Handle(Kind.GPU_INSTANCE, device.gpu, instance.serial)
+    instance = gpu.add(profile, where.start)
+    return Handle("GPU instance", device.gpu, instance.serial)
 
 
 @_call("nvmlGpuInstanceDestroy")
@@ -229,8 +213,8 @@ def _compute_profile(
     shared = engine == pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
     if enum >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT or not shared:
         _invalid()
-    profile = profile_of(gpu, own)
-    slices = compute_sizes(gpu, own).get(enum) or _unsupported()
+    profile = gpu.profile_of(own)
+    slices = gpu.compute_sizes(own).get(enum) or _unsupported()
     return SimpleNamespace(
         id=enum,
         sliceCount=slices,
@@ -244,30 +228,30 @@ def _compute_instances(
     state: State, instance: Handle, profile_id: int, array: Any, count: Any
 ) -> None:
     gpu, at = _instance(state, instance)
-    slices = compute_sizes(gpu, at).get(profile_id) or _invalid()
+    slices = gpu.compute_sizes(at).get(profile_id) or _invalid()
     alike = [compute.serial for compute in at.compute if compute.slices == slices]
-    _put(array, count, [Handle(Kind.COMPUTE_INSTANCE, instance.gpu, serial) for serial in alike])
+    _put(array, count, [Handle("compute instance", instance.gpu, serial) for serial in alike])
 
 
 @_call("nvmlComputeInstanceGetInfo_v2")
 def _compute_instance_info(state: State, compute: Handle) -> SimpleNamespace:
-    _compute(state, compute, Kind.COMPUTE_INSTANCE)
-    return SimpleNamespace(device=compute._replace(kind=Kind.MIG_DEVICE))
+    _compute(state, compute, "compute instance")
+    return SimpleNamespace(device=compute._replace(kind="MIG device"))
 
 
 @_call("nvmlGpuInstanceCreateComputeInstance")
 def _create_compute_instance(state: State, instance: Handle, profile_id: int) -> Handle:
     gpu, own = _instance(state, instance)
-    slices = compute_sizes(gpu, own).get(profile_id) or _invalid()
-    compute = add_compute(gpu, own, slices)
+    slices = gpu.compute_sizes(own).get(profile_id) or _invalid()
+    compute = gpu.add_compute(own, slices)
     if compute is None:
         _fail(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
-    return Handle(Kind.COMPUTE_INSTANCE, instance.gpu, compute.serial)
+    return Handle("compute instance", instance.gpu, compute.serial)
 
 
 @_call("nvmlComputeInstanceDestroy")
 def _destroy_compute_instance(state: State, compute: Handle) -> None:
-    gpu, instance, own = _compute(state, compute, Kind.COMPUTE_INSTANCE)
+    gpu, instance, own = _compute(state, compute, "compute instance")
     if any(process.serial == own.serial for process in gpu.processes):
         _fail(pynvml.NVML_ERROR_IN_USE)
     instance.compute.remove(own)
@@ -281,10 +265,10 @@ def _unsupported() -> NoReturn:
     _fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
-def _gpu(state: State, handle: Handle, kind: Kind = Kind.DEVICE) -> FakeGpu:
+def _gpu(state: State, handle: Handle, kind: Kind = "GPU") -> FakeGpu:
     if not isinstance(handle, Handle):
         raise TypeError(f"a handle of NVML is due, not {handle!r}")
-    return state.gpus[handle.gpu] if handle.kind is kind else _invalid()
+    return state.gpus[handle.gpu] if handle.kind == kind else _invalid()
 
 
 def _mig_gpu(state: State, handle: Handle) -> FakeGpu:
@@ -292,13 +276,14 @@ def _mig_gpu(state: State, handle: Handle) -> FakeGpu:
     return gpu if gpu.mig else _unsupported()
 
 
-def _profile(gpu: FakeGpu, profile_id: int) -> MigProfile:
-    return by_id(gpu, profile_id) or _invalid()
+def _profile(gpu: FakeGpu, number: int) -> MigProfile:
+    by_id = {profile_id(profile): profile for profile in gpu.profiles.values()}
+    return by_id.get(number) or _invalid()
 
 
 def _instance(state: State, handle: Handle) -> tuple[FakeGpu, Instance]:
     """The GPU instance of a handle. Invalid once it is destroyed, even if another replaced it."""
-    gpu = _gpu(state, handle, Kind.GPU_INSTANCE)
+    gpu = _gpu(state, handle, "GPU instance")
     matching = (instance for instance in gpu.instances if instance.serial == handle.serial)
     return gpu, next(matching, None) or _invalid()
 

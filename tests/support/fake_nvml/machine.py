@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Sequence
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
 
 import pynvml
@@ -22,22 +22,16 @@ from support.fake_nvml.state import (
     Process,
     State,
     Store,
-    add_compute,
-    add_instance,
-    board_of,
-    fits,
     gpu_uuid,
     mig_uuid,
-    profile_of,
 )
 
-CHANGING = (
-    "nvmlDeviceSetMigMode",
-    "nvmlDeviceCreateGpuInstanceWithPlacement",
+_CREATE, _DESTROY = "nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceDestroy"
+_CREATE_COMPUTE, _DESTROY_COMPUTE = (
     "nvmlGpuInstanceCreateComputeInstance",
     "nvmlComputeInstanceDestroy",
-    "nvmlGpuInstanceDestroy",
 )
+CHANGING = ("nvmlDeviceSetMigMode", _CREATE, _CREATE_COMPUTE, _DESTROY_COMPUTE, _DESTROY)
 """Functions that change the state."""
 _PRIVILEGED = (
     *CHANGING,
@@ -45,64 +39,41 @@ _PRIVILEGED = (
     "nvmlDeviceGetGpuInstanceById",
     "nvmlGpuInstanceGetComputeInstances",
 )
-_NEVER = "(?!)"
-DEFAULT_BOARD = "A100-40GB"
 
 
-class FaultKind(StrEnum):
-    """Kind of a fault."""
+class FaultKind(Enum):
+    """The calls that a fault affects, and their error code."""
 
-    IN_USE = "in-use"
+    IN_USE = (_DESTROY_COMPUTE, pynvml.NVML_ERROR_IN_USE)
     """A compute instance cannot be destroyed, though no process shows."""
-    TRANSIENT_DESTROY = "transient-destroy"
+    TRANSIENT_DESTROY = (_DESTROY, pynvml.NVML_ERROR_IN_USE)
     """A GPU instance cannot be destroyed though its compute instance is gone."""
-    INSUFFICIENT_RESOURCES = "insufficient-resources"
+    INSUFFICIENT_RESOURCES = (_CREATE, pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
     """A GPU instance cannot be created though there is room."""
-    COMPUTE_REFUSED = "compute-refused"
+    COMPUTE_REFUSED = (_CREATE_COMPUTE, pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
     """A GPU instance gets no compute instance."""
-    NO_PERMISSION = "no-permission"
+    NO_PERMISSION = ("|".join(_PRIVILEGED), pynvml.NVML_ERROR_NO_PERMISSION)
     """The rights to list and change instances are lost."""
-    RESET_REQUIRED = "reset-required"
+    RESET_REQUIRED = ("(?!)", pynvml.NVML_ERROR_RESET_REQUIRED)
     """MIG mode is switched only after a reset (reported as a status, not as an error)."""
-    GPU_LOST = "gpu-lost"
-    """The GPU has fallen off the bus."""
-    NO_LIBRARY = "no-library"
-    """The machine has no driver library."""
-    NO_DRIVER = "no-driver"
-    """The driver is installed but not loaded."""
-    NO_MIG = "no-mig"
-    """A GPU that cannot be divided."""
-    NO_VERSION_2 = "no-version-2"
-    """A very old driver: profiles have no names."""
-    NO_PLACEMENTS = "no-placements"
-    """Without MIG mode: placements are not listed."""
-
-
-_CREATE, _DESTROY = "nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceDestroy"
-_FAULTS = {
-    FaultKind.IN_USE: ("nvmlComputeInstanceDestroy", pynvml.NVML_ERROR_IN_USE),
-    FaultKind.TRANSIENT_DESTROY: (_DESTROY, pynvml.NVML_ERROR_IN_USE),
-    FaultKind.INSUFFICIENT_RESOURCES: (_CREATE, pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES),
-    FaultKind.COMPUTE_REFUSED: (
-        "nvmlGpuInstanceCreateComputeInstance",
-        pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
-    ),
-    FaultKind.NO_PERMISSION: ("|".join(_PRIVILEGED), pynvml.NVML_ERROR_NO_PERMISSION),
-    FaultKind.RESET_REQUIRED: (_NEVER, pynvml.NVML_ERROR_RESET_REQUIRED),
-    FaultKind.GPU_LOST: (
+    GPU_LOST = (
         "(?!nvmlInit|nvmlSystemGetDriverVersion|nvmlDeviceGetCount).*",
         pynvml.NVML_ERROR_GPU_IS_LOST,
-    ),
-    FaultKind.NO_LIBRARY: ("nvmlInit", pynvml.NVML_ERROR_LIBRARY_NOT_FOUND),
-    FaultKind.NO_DRIVER: ("nvmlInit", pynvml.NVML_ERROR_DRIVER_NOT_LOADED),
-    FaultKind.NO_MIG: (".*MigMode|.*ProfileInfoV?", pynvml.NVML_ERROR_NOT_SUPPORTED),
-    FaultKind.NO_VERSION_2: ("nvml.*InstanceProfileInfoV", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
-    FaultKind.NO_PLACEMENTS: (
+    )
+    """The GPU has fallen off the bus."""
+    NO_LIBRARY = ("nvmlInit", pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    """The machine has no driver library."""
+    NO_DRIVER = ("nvmlInit", pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+    """The driver is installed but not loaded."""
+    NO_MIG = (".*MigMode|.*ProfileInfoV?", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    """A GPU that cannot be divided."""
+    NO_VERSION_2 = ("nvml.*InstanceProfileInfoV", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    """A very old driver: profiles have no names."""
+    NO_PLACEMENTS = (
         "nvmlDeviceGetGpuInstancePossiblePlacements",
         pynvml.NVML_ERROR_NOT_SUPPORTED,
-    ),
-}
-"""Kind -> the calls that it affects, and their error code."""
+    )
+    """Without MIG mode: placements are not listed."""
 
 
 def inject(store: Store, name: str) -> None:
@@ -113,7 +84,7 @@ def inject(store: Store, name: str) -> None:
         affecting = [fault for fault in state.faults if _affects(fault, name)]
         happening = [fault for fault in affecting if happens(state, fault)]
     for fault in happening:
-        raise pynvml.NVMLError(_FAULTS[FaultKind(fault.kind)][1])
+        raise pynvml.NVMLError(FaultKind[fault.kind].value[1])
 
 
 def happens(state: State, fault: Fault) -> bool:
@@ -129,18 +100,23 @@ def happens(state: State, fault: Fault) -> bool:
 
 
 def _affects(fault: Fault, name: str) -> bool:
-    return bool(re.fullmatch(_FAULTS[FaultKind(fault.kind)][0], name))
+    return bool(re.fullmatch(FaultKind[fault.kind].value[0], name))
 
 
 class FakeNvml:
-    """The fake machine of a folder. A missing one is created with `gpus`, a list of board names."""
+    """The fake machine of a folder. A missing one is created with `gpus`, a list of board names.
+
+    What is done to it is done to its first GPU.
+    """
 
     def __init__(
         self, folder: Path, gpus: Sequence[str] | None = None, *, mig: bool = True
     ) -> None:
         self.store = Store(folder)
         if not self.store.exists():
-            self.store.begin(_begun(gpus or (DEFAULT_BOARD,), mig))
+            named = [board(name).name for name in gpus or ("A100-40GB",)]
+            fakes = [FakeGpu(name, gpu_uuid(name, at), mig, mig) for at, name in enumerate(named)]
+            self.store.begin(State(str(uuid.uuid4()), fakes))
         assert gpus is None or list(gpus) == [gpu.board for gpu in self.store.now().gpus]
 
     def boot_id(self) -> str:
@@ -149,7 +125,7 @@ class FakeNvml:
     def fault(self, kind: FaultKind, count: int | None = 1, *, after: int = 0) -> None:
         """Make `count` calls of this kind fail (None: until `mend`), after `after` successes."""
         with self.store.changing() as state:
-            state.faults.append(Fault(kind, count, after))
+            state.faults.append(Fault(kind.name, count, after))
 
     def faults(self) -> tuple[Fault, ...]:
         return tuple(self.store.now().faults)
@@ -158,19 +134,17 @@ class FakeNvml:
         with self.store.changing() as state:
             state.faults.clear()
 
-    def hold(self, start: int | None, pid: int, gpu: int = 0) -> None:
+    def hold(self, start: int | None, pid: int) -> None:
         """Add a process to the instance at `start`, or to the whole GPU if `start` is None."""
         with self.store.changing() as state:
-            serial = None
-            if start is not None:
-                serial = _at(state.gpus[gpu], start).compute[0].serial
-            state.gpus[gpu].processes.append(Process(pid, serial))
+            gpu = state.gpus[0]
+            serial = None if start is None else _at(gpu, start).compute[0].serial
+            gpu.processes.append(Process(pid, serial))
 
-    def release(self, pid: int | None = None, gpu: int = 0) -> None:
-        """End this process, or all processes."""
+    def release(self) -> None:
+        """End all processes."""
         with self.store.changing() as state:
-            held = state.gpus[gpu].processes
-            held[:] = [process for process in held if pid is not None and process.pid != pid]
+            state.gpus[0].processes.clear()
 
     def reboot(self) -> None:
         """Remove all instances, processes and faults. Only Ampere GPUs keep MIG mode."""
@@ -182,44 +156,38 @@ class FakeNvml:
                 gpu.processes.clear()
                 gpu.mig = gpu.pending = gpu.pending and gpu.board.startswith(AMPERE)
 
-    def mig(self, on: bool, gpu: int = 0) -> None:
+    def mig(self, on: bool) -> None:
         """Set MIG mode as the operator does."""
         with self.store.changing() as state:
-            fake = state.gpus[gpu]
-            fake.mig = fake.pending = on
-            fake.instances.clear()
+            gpu = state.gpus[0]
+            gpu.mig = gpu.pending = on
+            gpu.instances.clear()
 
-    def foreign(self, start: int, profile: str, gpu: int = 0, *, whole: bool = True) -> GpuInstance:
+    def foreign(self, start: int, profile: str, *, whole: bool = True) -> GpuInstance:
         """Create an instance as another program; without its compute instance unless `whole`."""
         with self.store.changing() as state:
-            fake = state.gpus[gpu]
-            wanted = board_of(fake).profile(profile)
-            if start not in wanted.starts or not fits(fake, wanted, start):
+            gpu = state.gpus[0]
+            wanted = gpu.kind.profile(profile)
+            if start not in wanted.starts or not gpu.fits(wanted, start):
                 raise InputError(f"foreign: there is no room for {profile} at {start}")
-            own = add_instance(fake, wanted, start)
+            own = gpu.add(wanted, start)
             if whole:
-                add_compute(fake, own, wanted.gpcs)
-            return _instance(fake, own)
+                gpu.add_compute(own, wanted.gpcs)
+            return _instance(gpu, own)
 
-    def remove(self, start: int, gpu: int = 0) -> None:
+    def remove(self, start: int) -> None:
         """Destroy the instance at `start` as another program."""
         with self.store.changing() as state:
-            fake = state.gpus[gpu]
-            fake.instances.remove(_at(fake, start))
+            state.gpus[0].instances.remove(_at(state.gpus[0], start))
 
-    def instances(self, gpu: int = 0) -> tuple[GpuInstance, ...]:
+    def layout(self) -> list[str]:
+        return [str(instance.place) for instance in self.instances()]
+
+    def instances(self) -> tuple[GpuInstance, ...]:
         """The instances on the board, read without NVML."""
-        fake = self.store.now().gpus[gpu]
-        instances = (_instance(fake, instance) for instance in fake.instances)
+        gpu = self.store.now().gpus[0]
+        instances = (_instance(gpu, instance) for instance in gpu.instances)
         return tuple(sorted(instances, key=lambda instance: instance.place))
-
-
-def _begun(gpus: Sequence[str], mig: bool) -> State:
-    fakes = [
-        FakeGpu(board(name).name, gpu_uuid(name, index), mig, mig)
-        for index, name in enumerate(gpus)
-    ]
-    return State(str(uuid.uuid4()), fakes)
 
 
 def _at(gpu: FakeGpu, start: int) -> Instance:
@@ -229,9 +197,9 @@ def _at(gpu: FakeGpu, start: int) -> Instance:
 def _instance(gpu: FakeGpu, own: Instance) -> GpuInstance:
     serials = {instance.serial for instance in own.compute}
     pids = sorted({process.pid for process in gpu.processes if process.serial in serials})
-    first = next(iter(sorted(instance.number for instance in own.compute)), None)
+    first = min((instance.number for instance in own.compute), default=None)
     return GpuInstance(
-        Place(own.start, profile_of(gpu, own).name),
+        Place(own.start, gpu.profile_of(own).name),
         own.number,
         None if first is None else mig_uuid(gpu.uuid, own.number, first),
         tuple(Holder(pid, process_name(pid)) for pid in pids),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -68,7 +68,64 @@ class FakeGpu:
     instances: list[Instance] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
 
-    def next_serial(self) -> int:
+    @property
+    def kind(self) -> Board:
+        return board(self.board)
+
+    @property
+    def profiles(self) -> Mapping[int, MigProfile]:
+        """By NVML's number."""
+        return _profiles(self.board)
+
+    @property
+    def memory_mib(self) -> int:
+        """Of the whole GPU, from its name."""
+        nominal = next(part for part in self.board.split("-") if part.endswith("GB"))
+        return int(nominal.removesuffix("GB")) * 1024 - 256
+
+    def profile_of(self, instance: Instance) -> MigProfile:
+        return self.profiles[instance.enum]
+
+    def profile_memory_mib(self, profile: MigProfile) -> int:
+        if profile.memory_gib is not None:
+            return round(profile.memory_gib * 1024)
+        return self.memory_mib * profile.memory_slices // self.kind.memory_slices
+
+    def compute_sizes(self, instance: Instance) -> dict[int, int]:
+        """Slices of each compute instance profile of a GPU instance, by NVML's number."""
+        gpcs = self.profile_of(instance).gpcs
+        return {enum: slices for enum, slices in COMPUTE_SIZES.items() if slices <= gpcs}
+
+    def fits(self, profile: MigProfile, start: int) -> bool:
+        """Whether an instance of the profile can be created at this start."""
+        there = [(instance, self.profile_of(instance)) for instance in self.instances]
+        slices = set(range(start, start + profile.memory_slices))
+        return (
+            not any(slices & set(range(i.start, i.start + p.memory_slices)) for i, p in there)
+            and sum(i.enum == profile.nvml_enum for i, _ in there) < profile.max_instances
+            and sum(other.gpcs for _, other in there) + profile.gpcs <= self.kind.compute_slices
+        )
+
+    def add(self, profile: MigProfile, start: int) -> Instance:
+        """Add a GPU instance without a compute instance, with a number as the driver assigns it.
+
+        The whole is 0, its halves 1 and 2, its quarters from 3.
+        """
+        assert profile.nvml_enum is not None
+        parts = self.kind.memory_slices // profile.memory_slices
+        number = parts - 1 + start // profile.memory_slices
+        self.instances.append(Instance(number, self._next_serial(), profile.nvml_enum, start))
+        return self.instances[-1]
+
+    def add_compute(self, instance: Instance, slices: int) -> ComputeInstance | None:
+        """Add a compute instance; None if there is not enough space."""
+        taken = sum(compute.slices for compute in instance.compute)
+        if taken + slices > self.profile_of(instance).gpcs:
+            return None
+        instance.compute.append(ComputeInstance(len(instance.compute), self._next_serial(), slices))
+        return instance.compute[-1]
+
+    def _next_serial(self) -> int:
         """A serial that nothing on this GPU has had."""
         self.serial += 1
         return self.serial
@@ -135,24 +192,10 @@ class Store:
             os.close(descriptor)
 
 
-def board_of(gpu: FakeGpu) -> Board:
-    """The board of a fake GPU."""
-    return board(gpu.board)
-
-
 @cache
-def profiles(name: str) -> dict[int, MigProfile]:
-    """A board's profiles by NVML's number."""
-    return {
-        profile.nvml_enum: profile
-        for profile in board(name).profiles
-        if profile.nvml_enum is not None
-    }
-
-
-def profile_of(gpu: FakeGpu, instance: Instance) -> MigProfile:
-    """The MIG profile of an instance."""
-    return profiles(gpu.board)[instance.enum]
+def _profiles(name: str) -> Mapping[int, MigProfile]:
+    listed = board(name).profiles
+    return {profile.nvml_enum: profile for profile in listed if profile.nvml_enum is not None}
 
 
 def profile_id(profile: MigProfile) -> int:
@@ -161,83 +204,12 @@ def profile_id(profile: MigProfile) -> int:
     return UNPUBLISHED_ID + (profile.nvml_enum or 0) if published is None else published
 
 
-def by_id(gpu: FakeGpu, number: int) -> MigProfile | None:
-    """The profile with this id; None if the board does not have it."""
-    matching = (
-        profile for profile in profiles(gpu.board).values() if profile_id(profile) == number
-    )
-    return next(matching, None)
-
-
-def memory_mib(gpu: FakeGpu) -> int:
-    """Memory of the whole GPU in MiB, from its name."""
-    nominal = next(part for part in gpu.board.split("-") if part.endswith("GB"))
-    return int(nominal.removesuffix("GB")) * 1024 - 256
-
-
-def profile_memory_mib(gpu: FakeGpu, profile: MigProfile) -> int:
-    """Memory of an instance in MiB."""
-    if profile.memory_gib is not None:
-        return round(profile.memory_gib * 1024)
-    return memory_mib(gpu) * profile.memory_slices // board_of(gpu).memory_slices
-
-
 def profile_sms(profile: MigProfile) -> int:
-    """The SMs of an instance."""
     return profile.sms or 16 * profile.gpcs
 
 
-def fits(gpu: FakeGpu, profile: MigProfile, start: int) -> bool:
-    """Whether an instance of the profile can be created at this start."""
-    slices = set(range(start, start + profile.memory_slices))
-    alike = sum(instance.enum == profile.nvml_enum for instance in gpu.instances)
-    gpcs = sum(profile_of(gpu, instance).gpcs for instance in gpu.instances)
-    return (
-        not slices & set(_occupied(gpu))
-        and alike < profile.max_instances
-        and gpcs + profile.gpcs <= board_of(gpu).compute_slices
-    )
-
-
-def instance_number(gpu: FakeGpu, profile: MigProfile, start: int) -> int:
-    """Number of an instance as the driver assigns it.
-
-    The whole is 0, its halves 1 and 2, its quarters from 3.
-    """
-    parts = board_of(gpu).memory_slices // profile.memory_slices
-    return parts - 1 + start // profile.memory_slices
-
-
-def compute_sizes(gpu: FakeGpu, instance: Instance) -> dict[int, int]:
-    """Slices of each compute instance profile of a GPU instance, by NVML's number."""
-    gpcs = profile_of(gpu, instance).gpcs
-    return {enum: slices for enum, slices in COMPUTE_SIZES.items() if slices <= gpcs}
-
-
-def add_instance(gpu: FakeGpu, profile: MigProfile, start: int) -> Instance:
-    """Add a GPU instance without a compute instance."""
-    assert profile.nvml_enum is not None
-    number = instance_number(gpu, profile, start)
-    instance = Instance(number, gpu.next_serial(), profile.nvml_enum, start)
-    gpu.instances.append(instance)
-    return instance
-
-
-def add_compute(gpu: FakeGpu, instance: Instance, slices: int) -> ComputeInstance | None:
-    """Add a compute instance; None if there is not enough space."""
-    taken = sum(compute.slices for compute in instance.compute)
-    if taken + slices > profile_of(gpu, instance).gpcs:
-        return None
-    compute = ComputeInstance(len(instance.compute), gpu.next_serial(), slices)
-    instance.compute.append(compute)
-    return compute
-
-
 def gpu_uuid(name: str, index: int) -> str:
-    """UUID of a GPU, which depends on board and index only.
-
-    This makes demonstrations repeatable.
-    """
+    """UUID of a GPU, which depends on board and index only: demonstrations can be repeated."""
     return f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'{name}/{index}')}"
 
 
@@ -245,8 +217,3 @@ def gpu_uuid(name: str, index: int) -> str:
 def mig_uuid(gpu: str, instance: int, compute: int) -> str:
     """UUID of a MIG device in NVIDIA's format, always the same for the same place."""
     return f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{gpu}/{instance}/{compute}')}"
-
-
-def _occupied(gpu: FakeGpu) -> Iterator[int]:
-    for instance in gpu.instances:
-        yield from range(instance.start, instance.start + profile_of(gpu, instance).memory_slices)

@@ -112,7 +112,8 @@ def page(record: Json) -> str:
         "on a CPU.",
         "",
     ]
-    heads = ["model", "epochs", "retrained before", *map(str, range(most + 1))]
+    heads = ["model", "seed", "epochs", "samples per class", "retrained before"]
+    heads += map(str, range(most + 1))
     lines += [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for course, found in zip(record["courses"], by_course, strict=True):
         for retrained in (False, True):
@@ -123,16 +124,18 @@ def page(record: Json) -> str:
             cells = [_points(missed[left_out]) for left_out in range(most + 1)]
             name = f"{course['model']}, {course['benchmark']}"
             how = "yes" if retrained else "no, only pre-trained"
-            lines.append(f"| {' | '.join([name, str(course['epochs']), how, *cells])} |")
+            settings = [str(course[key]) for key in ("seed", "epochs", "per_class")]
+            lines.append(f"| {' | '.join([name, *settings, how, *cells])} |")
     every = [error for course in by_course for *_, error in course]
     lines += [
         "",
         f"All {len(every)}: {100 * float(np.mean(np.abs(every))):.1f} points in the mean of the "
-        f"absolute errors, {100 * float(np.mean(every)):+.1f} in the mean. One seed per row; a "
-        "cell is the mean of its windows.",
+        f"absolute errors, {100 * float(np.mean(every)):+.1f} in the mean. A cell is the mean "
+        "of its windows.",
         "",
-        "`MIGRATOR_DATA=FOLDER python -m benchmarks.left_out --out FOLDER --device cuda "
-        "--model efficientnet-lite2 --benchmark nc-cifar-10 --epochs 5` adds two rows.",
+        "`MIGRATOR_DATA=FOLDER python -m benchmarks.left_out --out FOLDER --model MODEL "
+        "--benchmark BENCHMARK --seed N --epochs N --per-class N --replay N` adds two rows; "
+        "`--replay` was 100 with 400 samples per class, else 50; on the H200 `--device cuda`.",
         "",
     ]
     return "\n".join(lines)
@@ -162,7 +165,10 @@ def main() -> None:
     asked = parser.parse_args()
     settings = {
         name: getattr(asked, name)
-        for name in ("model", "benchmark", "seed", "epochs", "per_class", "replay", "device")
+        for name in (
+            *("model", "benchmark", "seed", "epochs", "per_class", "replay"),
+            *("windows", "device"),
+        )
     }
     asked.out.mkdir(parents=True, exist_ok=True)
     record = read(asked.out / FILE)

@@ -376,6 +376,28 @@ def test_a_path_that_the_system_refuses_is_named(verb: str) -> None:
     assert "File name too long" in complaint
 
 
+def test_what_is_said_to_a_closed_terminal_is_dropped() -> None:
+    script = (
+        "import os, pty; from migrator.cli.app import say; master, terminal = pty.openpty();"
+        "os.dup2(terminal, 2); os.close(terminal); os.close(master);"
+        "say('draining'); print('goes on')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, stdout=PIPE, text=True)
+    assert done.stdout == "goes on\n"
+
+
+def test_children_of_a_process_without_streams_have_them() -> None:
+    child = "import os; print(os.open(os.devnull, os.O_RDONLY) > 2)"
+    script = (
+        "import subprocess, sys; from migrator.cli.app import _open_closed_streams;"
+        "_open_closed_streams();"
+        f"print(subprocess.run([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE).stdout)"
+    )
+    command = ["sh", "-c", 'exec "$0" -c "$1" <&- 2>&-', sys.executable, script]
+    done = subprocess.run(command, check=True, stdout=PIPE, text=True)
+    assert "True" in done.stdout
+
+
 def test_a_current_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     script = 'cd "$1" && rmdir "$1" && exec "$0" -m migrator simulate "$2" --policy own:Policy'

@@ -25,7 +25,7 @@ from migrator.learn.estimation import (
     longest_of,
     run_trial,
 )
-from migrator.learn.registry import benchmark
+from migrator.learn.registry import benchmark, build_model
 from migrator.learn.retraining import RetrainingSettings, accuracy, retrain
 from migrator.learn.samples import WindowData
 from migrator.learn.zoo import SmallCnn
@@ -61,6 +61,29 @@ def test_pre_training_says_how_much_further_all_data_leads() -> None:
 def test_a_model_that_missed_windows_is_expected_to_catch_up(past: list[Past]) -> None:
     # of ten classes it knows two; the sample of the other eight leads to 0.45, all data to 0.8
     assert 0.65 < expected(0.45, 0.18, 0.8, past) < 0.9
+
+
+@pytest.mark.parametrize(
+    ("before", "new_part", "limit", "new_before"),
+    [(0.9, 0.5, 0.9, 0.9), (0.6, 0.5, 0.62, 0.6), (0.85, 0.2, 0.86, 0.85)],
+)
+def test_classes_that_the_model_knows_already_bring_nothing(
+    before: float, new_part: float, limit: float, new_before: float
+) -> None:
+    from_sample = expected(limit, before, 0.0, [])
+    found = expected(limit, before, new_part, [], new_before=new_before)
+    assert found == pytest.approx((from_sample + before) / 2)
+
+
+def test_a_trial_measures_what_is_known_of_new_classes() -> None:
+    synthetic = benchmark("nc-synthetic")
+    material = synthetic.load(Origin())
+    first, second = (window_data(synthetic, material, at, 0, 0) for at in (0, 1))
+    model = build_model("small-cnn", synthetic.classes, 0, None)
+    trained, _ = retrain(model, first, 0.0, RetrainingSettings(epochs=2))
+    settings = [RetrainingSettings(epochs=2)]
+    assert run_trial(trained, second, settings).new_before == 0
+    assert run_trial(trained, first, settings).new_before > 0.3
 
 
 def test_without_new_classes_the_sample_decides() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -113,6 +114,22 @@ def test_records_for_which_there_is_no_room_are_refused_and_leave_no_file(
     with pytest.raises(NotWrittenError, match=r"--records: cannot write .*run\.db"):
         write_simulations(tmp_path / "run.db", [given])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_file_that_may_not_grow_is_refused_and_leaves_nothing(
+    given: RunRecords, tmp_path: Path, share: float
+) -> None:
+    write_simulations(tmp_path / "whole.db", [given])
+    most = int(share * (tmp_path / "whole.db").stat().st_size)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))  # Python ignores SIGXFSZ
+    try:
+        with pytest.raises(NotWrittenError, match=r"--records: .*run\.db.*another file"):
+            write_simulations(tmp_path / "run.db", [given])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["whole.db"]
 
 
 def test_records_of_simulations_are_replaced_and_others_never(

@@ -11,7 +11,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
@@ -165,7 +165,16 @@ def _open_closed_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.set_inheritable(opened, True)
             setattr(sys, name, os.fdopen(opened, "w" if number else "r", encoding="utf-8"))
+
+
+def _folder_is_gone() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return True
+    return False
 
 
 def _report_os_error(error: OSError) -> int:
@@ -177,7 +186,7 @@ def _report_os_error(error: OSError) -> int:
             "on its disk"
         )
         return BAD_INPUT
-    if isinstance(error, FileNotFoundError):  # without a name
+    if _folder_is_gone():
         complain("the current folder is gone; change to another one")
         return BAD_INPUT
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -289,7 +298,8 @@ def confirm(consequence: str, yes: bool) -> None:
 
 def say(sentence: str) -> None:
     """Print a progress line to standard error, unbuffered."""
-    print(sentence, file=sys.stderr, flush=True)
+    with suppress(OSError):  # a terminal that was closed must not end what is going on
+        print(sentence, file=sys.stderr, flush=True)
 
 
 def print_json(value: object) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from migrator import __version__
 from migrator.core.errors import InputError, MigratorError
-from migrator.io.data_file import may_never_end
+from migrator.io.file_kind import may_never_end
 from migrator.io.folders import state_folder
 from migrator.io.http_client import NoAnswerError, address_of, request
 from migrator.io.processes import Process

@@ -1,6 +1,6 @@
 """The wanted division of a GPU, and the fewest destroys and creates from the present instances.
 
-Pure. No step touches an instance that is not ours or that is in use. `partitioner` runs the steps.
+No step touches an instance that is not ours or that is in use. `partitioner` runs the steps.
 """
 
 from __future__ import annotations

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from migrator.core.errors import InputError
-from migrator.io.file_kind import FileKind, is_special, wrong_kind
+from migrator.io.file_kind import FileKind, is_special, may_never_end, wrong_kind
 from migrator.io.strict import Location, refuse, shown
 from migrator.io.yaml_text import integer, load_yaml
 
 _Parsed = TypeVar("_Parsed")
-_OWN_INPUT = ("/dev/stdin", "/dev/fd/")
-"""What a shell's pipe is called, which a user may name as the file of a command."""
 
 
 def read_file(
@@ -46,11 +44,6 @@ def beside(folder: Path, path: str, location: Location) -> Path:
     if is_special(folder / path):
         refuse(location, f"{shown(path)} is a FIFO, socket or device", "name a regular file")
     return folder / path
-
-
-def may_never_end(path: Path) -> bool:
-    """Whether the path is a FIFO, socket or device, and not a pipe of the user's shell."""
-    return is_special(path) and not str(path).startswith(_OWN_INPUT)
 
 
 def _text(path: Path, form: str) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+_OWN_INPUT = ("/dev/stdin", "/dev/fd/")
+"""What a shell's pipe is called, which a user may name as the file of a command."""
 _MOST_BYTES = 1 << 26
 _HEAD_BYTES = 64
 _MOST_YAML_BYTES = 1 << 20
@@ -59,6 +59,11 @@ def is_special(path: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
+def may_never_end(path: Path) -> bool:
+    """Whether the path is a FIFO, socket or device, and not a pipe of the user's shell."""
+    return is_special(path) and not str(path).startswith(_OWN_INPUT)
+
+
 def recognise(path: Path) -> FileKind | None:
     """The kind of the file; None if it cannot be read or is of no known kind."""
     if is_special(path):
@@ -94,6 +99,8 @@ def _loaded(text: bytes) -> object:
         return None
     if len(text) > _MOST_YAML_BYTES:
         return None
+    import yaml  # seldom needed, and not loaded by servers
+
     try:
         # every value stays text, which is enough to recognise a file and runs no constructor
         return yaml.load(text.decode("utf-8-sig"), Loader=yaml.BaseLoader)

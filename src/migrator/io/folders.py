@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 from migrator.core.errors import InputError
@@ -30,14 +31,17 @@ def state_folder(given: Path | None = None) -> Path:
 
 def state_option(folder: Path) -> str:
     """The option that names a state folder in a command; empty for the default one."""
-    if folder.absolute() == _default_state_folder().absolute():
-        return ""
-    return f" --state {shlex.quote(str(folder))}"
+    with suppress(RuntimeError):  # there is no home
+        if folder.absolute() == _default_state_folder().absolute():
+            return ""
+    return f" --state {shlex.quote(str(folder.absolute()))}"
 
 
 def _default_state_folder() -> Path:
+    if given := os.environ.get("MIGRATOR_STATE"):
+        return Path(given)
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(os.environ.get("MIGRATOR_STATE") or Path(home) / "migrator")
+    return Path(home) / "migrator"
 
 
 def live_folder(state: Path, scenario: str) -> Path:

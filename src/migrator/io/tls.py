@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from migrator.core.errors import InputError, MigratorError
 from migrator.io.atomic_write import write_atomically
-from migrator.io.data_file import may_never_end
+from migrator.io.file_kind import may_never_end
 
 RELOAD_S = 2.0
 """Seconds between two looks at the files."""

@@ -183,6 +183,8 @@ class TrialTraining:
     """Accuracy gained by training the head only; None: not tried."""
     samples: int = 0
     """Samples of the longest configuration; 0: unknown."""
+    new_before: float = 0.0
+    """Accuracy before training on the window's new classes alone."""
 
 
 def estimate(
@@ -231,7 +233,8 @@ def estimates_from(
     longest = longest_of(configurations)
     # the gain is measured on few samples, the base on all
     limit = float(np.clip(before + limit_of(trial.curve) - trial.curve[0], 0, 1))
-    best = max(before, expected(limit, before, new_part, past, trial.samples))
+    whole = expected(limit, before, new_part, past, trial.samples, trial.new_before)
+    best = max(before, whole)
     growth, head = growth_of(past), _head_fraction(before, best - before, trial.head_gain)
     error = typical_error(past)
     estimates = []
@@ -313,11 +316,17 @@ def _head_fraction(before: float, longest_gain: float, head_gain: float | None) 
 
 
 def expected(
-    limit: float, before: float, new_part: float, past: Sequence[Past], samples: int = 0
+    limit: float,
+    before: float,
+    new_part: float,
+    past: Sequence[Past],
+    samples: int = 0,
+    new_before: float = 0.0,
 ) -> float:
     """The accuracy that all data reaches, from the sample's limit and earlier retrainings.
 
-    `samples`: of the longest configuration; 0: unknown.
+    `samples`: of the longest configuration; 0: unknown. `new_before`: the present accuracy on the
+    new classes, which is more than 0 if the model was trained on them elsewhere.
     """
     every_removed = [earlier.removed * earlier.part_gained(samples) for earlier in past]
     removed = _faded(every_removed or [_DEFAULT_REMOVED])
@@ -327,8 +336,9 @@ def expected(
     lifts = [
         earlier.lift * earlier.part_gained(samples) for earlier in past if earlier.lift is not None
     ]
-    known = min(1.0, before / (1 - new_part))
-    by_lift = before + new_part * _faded(lifts or [known])
+    known = (before - new_part * new_before) / (1 - new_part)
+    by_lift = before + new_part * _faded(lifts or [max(0.0, min(1.0, known) - new_before)])
+    by_lift = min(1.0, by_lift)
     return float(np.clip((by_sample + by_lift) / 2, 0, 1))
 
 
@@ -369,6 +379,8 @@ def run_trial(
         return accuracy(network, judged, longest.batch)
 
     curve = [judged_accuracy(trial)]
+    new = judged.rows(np.isin(judged.classes, list(data.new_classes)))
+    new_before = accuracy(trial, new, longest.batch) if len(new) else 0.0
     begin_training(trial, sample, longest.seed)
     head = copy.deepcopy(trial) if fewer else None
     for epoch in range(EPOCHS):
@@ -376,12 +388,12 @@ def run_trial(
         curve.append(judged_accuracy(trial))
     _end(trial)
     if head is None:
-        return TrialTraining(tuple(curve), samples=samples)
+        return TrialTraining(tuple(curve), samples=samples, new_before=new_before)
     train_only(head, Layers.HEAD)
     for epoch in range(_HEAD_EPOCHS):
         train_epoch(head, sample, epoch, _HEAD_EPOCHS, longest.batch, longest.seed)
     _end(head)
-    return TrialTraining(tuple(curve), judged_accuracy(head) - curve[0], samples)
+    return TrialTraining(tuple(curve), judged_accuracy(head) - curve[0], samples, new_before)
 
 
 def _end(trial: Model) -> None:

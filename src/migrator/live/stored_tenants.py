@@ -119,8 +119,8 @@ class StoredTenants:
         self._write(self._content.added, {*self._content.removed, name})
 
     def require_writable(self) -> None:
-        """InputError if nothing can be stored."""
-        self._write(self._content.added, {*self._content.removed})
+        """InputError if nothing can be stored, found by writing the file as it is."""
+        self._write(self._content.added, set(self._content.removed))
 
     def _served(self) -> dict[str, LiveScenario]:
         removed = self._content.removed

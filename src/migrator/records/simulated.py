@@ -65,14 +65,25 @@ def write_simulations(path: Path, runs: Sequence[RunRecords]) -> None:
     """Write all runs into one file; a failure leaves no file."""
     check_records_path(path)
     with write_atomically(path, option="--records") as unfinished:
-        for run in runs:
-            try:
+        try:
+            for run in runs:
                 _write(unfinished, run)
-            except NotWrittenError as error:
-                raise NotWrittenError(f"--records: cannot write {path} ({error})") from error
-        # a single file, readable also where nothing can be written beside it
-        with closing(sqlite3.connect(unfinished)) as connection:
-            connection.execute("PRAGMA journal_mode=DELETE")
+            # a single file, readable also where nothing can be written beside it
+            with closing(sqlite3.connect(unfinished)) as connection:
+                connection.execute("PRAGMA journal_mode=DELETE")
+        except (InputError, sqlite3.Error) as error:
+            raise NotWrittenError(
+                f"--records: cannot write {path} ({_cause(error)}); free some space or name "
+                "another file"
+            ) from error
+        finally:
+            for end in ("-wal", "-shm"):
+                Path(f"{unfinished}{end}").unlink(missing_ok=True)
+
+
+def _cause(error: Exception) -> str:
+    """Without the advice for the records of a daemon."""
+    return str(error.__cause__ or error)
 
 
 def _write(path: Path, run: RunRecords) -> None:

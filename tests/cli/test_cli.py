@@ -380,7 +380,7 @@ def test_what_is_said_to_a_closed_terminal_is_dropped() -> None:
     script = (
         "import os, pty; from migrator.cli.app import say; master, terminal = pty.openpty();"
         "os.dup2(terminal, 2); os.close(terminal); os.close(master);"
-        "say('draining'); print('goes on')"
+        "say('draining'); print('goes on', flush=True); os._exit(0)"
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, stdout=PIPE, text=True)
     assert done.stdout == "goes on\n"

@@ -56,4 +56,5 @@ def test_an_import_without_end_stops_no_worker_and_ends_with_the_daemon(tmp_path
         assert (answer.status_code, "the daemon is stopping" in answer.text) == (503, True)
         assert "Traceback" not in daemon.log.read_text("utf-8")
     # it is stored once it serves
-    assert not (tmp_path / "state" / "live" / "small" / "tenants.json").exists()
+    stored = (tmp_path / "state" / "live" / "small" / "tenants.json").read_text("utf-8")
+    assert json.loads(stored)["added"] == {}

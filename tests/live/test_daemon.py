@@ -104,8 +104,12 @@ def test_a_worker_that_is_killed_is_replaced_while_requests_go_on(
 
 def test_a_terminal_that_is_closed_ends_it_as_ctrl_c_does(tmp_path: Path) -> None:
     path, state = scenario_file(tmp_path, "photos"), tmp_path / "state"
-    with served(path, state) as daemon:
-        settled(daemon)
-        daemon.process.send_signal(signal.SIGHUP)
-        assert daemon.process.wait(LIMIT_S) == 0, daemon.said()
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored, and inherited, under nohup
+    try:
+        with served(path, state) as daemon:
+            settled(daemon)
+            daemon.process.send_signal(signal.SIGHUP)
+            assert daemon.process.wait(LIMIT_S) == 0, daemon.said()
+    finally:
+        signal.signal(signal.SIGHUP, before)
     assert _instances(state) == 0

@@ -72,6 +72,7 @@ def measured(asked: argparse.Namespace) -> Iterator[Json]:
                 "since": since,
                 "window": window,
                 "samples": trial.samples,
+                "new_before": trial.new_before,
                 "before": before,
                 "new_part": len(data.held_out_new) / len(data.held_out),
                 "trial": trial.curve,
@@ -90,7 +91,8 @@ def errors(course: Json) -> Iterator[tuple[int, int, float]]:
     for row in course["rows"]:
         if follows is not None and row["since"] > len(past):
             past.append(follows)
-        trial = TrialTraining(tuple(row["trial"]), samples=row["samples"])
+        known = row.get("new_before", 0.0)  # rows of older code do not have it
+        trial = TrialTraining(tuple(row["trial"]), samples=row["samples"], new_before=known)
         expected = estimates_from(trial, row["before"], row["new_part"], [settings], past)[0]
         if row["window"] == row["since"]:
             follows = expected.past(row["after"], row["curve"])

@@ -6,8 +6,9 @@ reaches further; how much further is taken from earlier retrainings, pre-trainin
 of the errors remaining at the sample's limit that they removed. If there are new classes, the
 accuracy that retrainings gained per part of them gives a second estimate; before the first one, new
 classes are taken to be learned as well as the model knows the others. The result is the mean of
-both: a sample is too small for all that is new to a model which has missed several windows. Both
-count for less if the earlier retrainings had more samples (docs/decisions/007).
+both: a sample is too small for all that is new to a model which has missed several windows. What
+earlier retrainings removed and gained counts for less if they had more samples
+(docs/decisions/007).
 """
 
 from __future__ import annotations
